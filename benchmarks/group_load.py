@@ -55,13 +55,13 @@ class Bench:
         self.table.recover(self.clock.now_ms())
         config = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
         partition = self.table.become_leader(GROUPS_TOPIC, 0, bytes(16), 0, config, now_ms=self.clock.now_ms())
-        engine: Any = SimpleNamespace(
-            stall_detector=StallDetector(self.clock.now_ms(), NEVER_MS),
+        services: Any = SimpleNamespace(
+            storage=SimpleNamespace(stall_detector=StallDetector(self.clock.now_ms(), NEVER_MS)),
             loop=asyncio.get_running_loop(),
             clock=self.clock,
         )
         self.partition = partition
-        self.log = PartitionLog(engine, partition)
+        self.log = PartitionLog(services, partition)
         self.runtime = self.coordinator()
 
     def coordinator(self) -> Runtime[GroupMachine]:

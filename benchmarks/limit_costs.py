@@ -80,7 +80,9 @@ def _session(broker: Any, instance_id: str) -> Any:
     from brokers.engine.protocol.apis import ADVERTISED_TENANT
 
     channel: Any = _Channel()
-    return Session(broker.broker.engine, channel, Principal(ANONYMOUS, instance_id), ADVERTISED_TENANT, DISPATCH_TABLE)
+    return Session(
+        broker.broker.services, channel, Principal(ANONYMOUS, instance_id), ADVERTISED_TENANT, DISPATCH_TABLE
+    )
 
 
 def _nanoseconds(session: Any, frame: memoryview) -> float:

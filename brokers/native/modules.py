@@ -41,7 +41,7 @@ MODULES: Final = (
     "brokers.engine.network.connection",
     "brokers.engine.network.fair_turns",
     "brokers.engine.network.pending_responses",
-    "brokers.engine.network.received",
+    "brokers.engine.network.inbound_frames",
     "brokers.engine.network.receiving",
     "brokers.engine.network.sending",
     "brokers.engine.network.unsent",

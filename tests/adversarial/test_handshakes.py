@@ -45,7 +45,9 @@ def neighbour_port(cluster: EngineCluster) -> int:
     return next(iter(with_topic(cluster, "ins-bbbbbbbb").document.ports.values()))
 
 
-@pytest.mark.long("brokers/engine/network/entering.py", "brokers/engine/network/handshakes.py", "tests/adversarial")
+@pytest.mark.long(
+    "brokers/engine/network/connection_handshake.py", "brokers/engine/network/handshakes.py", "tests/adversarial"
+)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_handshakes_of_strangers_leave_the_neighbour_served(
     cluster: EngineCluster, tls_port: int, neighbour_port: int, kind: str

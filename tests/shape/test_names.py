@@ -69,7 +69,16 @@ RETIRED = (
     Retired(part("doubt|doubts|doubted"), "suspect", ("brokers/engine/", "brokers/monitoring/", "brokers/dataplane/")),
     Retired(part("trust"), "confirm leadership", ("brokers/engine/",)),
     Retired("KeptStarts|DurableStarts|KeptUsage", "durable log start offset, MmapCounters"),
-    Retired("take_in|take_transactional|append_followed", "replay_batch, update_txn_state, append_as_follower"),
+    Retired(
+        "take_in|take_transactional|append_followed|update_txn_state",
+        "replay_batch, apply_control_batch, append_as_follower",
+    ),
+    Retired(
+        "Engine|Gone|GONE|Entering|Received|HeldConnections",
+        "BrokerServices, ClosedSession, ConnectionHandshake",
+        ENGINE,
+    ),
+    Retired("IN_LINE|_look_for_farewell", "Busy.QUEUED, _detect_peer_close", ENGINE),
     Retired(part("tidying"), "startup_cleanup", ENGINE),
     Retired("Living", "live-offset filter"),
     Retired(part("draft|outcome|outcomes"), "ResultBuilder, CoordinatorResult", COORDINATORS),

@@ -20,7 +20,7 @@ from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.session import ClusterSession
 from brokers.engine.cluster.store import ClusterStore
-from brokers.engine.cluster.topic_plans import CreatedTopic
+from brokers.engine.cluster.topic_plans import CreatedTopic, TopicSpec
 from brokers.engine.cluster.tree import Create, NodeExists, Set, Tree
 from brokers.engine.cluster.watcher import ClusterWatcher
 from brokers.engine.controller.loop import ControllerLoop
@@ -110,7 +110,7 @@ class Member:
 
     async def create_topic(self, instance_id: str | None, name: str, **wanted: object) -> TopicImage:
         """Creates and waits for leaders, as the handler does."""
-        plan: CreatedTopic = await self.store.create_topic(self.image, instance_id=instance_id, name=name, **wanted)
+        plan: CreatedTopic = await self.store.create_topic(self.image, TopicSpec(instance_id, name, **wanted))
         await self.until(lambda image: has_leaders(image, plan.internal_name))
         return self.image.topics[plan.internal_name]
 

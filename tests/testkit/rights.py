@@ -25,11 +25,11 @@ VERSION = 3
 
 async def client_as(broker: InProcessBroker, instance_id: str, user: str) -> WireClient:
     """A connection to a tenant's port whose client has proved to be `user`."""
-    engine = broker.broker.engine
+    services = broker.broker.services
     principal = Principal(user=user, instance_id=instance_id)
 
     def session(connection: Any) -> Session:
-        return Session(engine, connection, principal, ADVERTISED_TENANT, DISPATCH_TABLE)
+        return Session(services, connection, principal, ADVERTISED_TENANT, DISPATCH_TABLE)
 
     name = f"{instance_id}/{user}"
     listener = broker.broker.listeners.get(name) or broker.broker.listeners.open(name, HOST, 0, session)

@@ -33,7 +33,7 @@ from brokers.engine.assembly.volumes import volume
 from brokers.engine.cluster.session import ClusterSession
 from brokers.engine.cluster.tree import SessionState
 from brokers.engine.controller.loop import ControllerLoop
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.loop_turns import LONG_TURN_S
 from brokers.engine.network.listener import Listeners
 from brokers.engine.replication.roles import Roles
@@ -57,7 +57,7 @@ PARTITIONS_PER_PAGE: Final = 50
 class AdminPort:
     """`ready_reasons` is emptied by the assembly as the start goes on."""
 
-    engine: Engine
+    services: BrokerServices
     listeners: Listeners
     tenant_listeners: TenantListeners
     roles: Roles
@@ -73,7 +73,7 @@ class AdminPort:
     _report: ClusterReport = field(default_factory=ClusterReport)
 
     def answer(self, request: Request) -> Reply:
-        secret = self.engine.control_secret if self.security.accepts_secret else None
+        secret = self.services.access.control_secret if self.security.accepts_secret else None
         refused = refusal(request, cluster_id=self.security.cluster_id, secret=secret)
         if refused is not None:
             return refused
@@ -101,7 +101,7 @@ class AdminPort:
         if result is None:
             return Reply.json({"error": "no such path"}, 404)
         instance_id, what = result.groups()
-        if instance_id not in self.engine.current.image.instances:
+        if instance_id not in self.services.metadata.current.image.instances:
             return Reply.json({"error": "no such instance"}, 404)
         if what == "traffic":
             return Reply.json(self._traffic(instance_id, request.number("since_ms", 0)))
@@ -109,7 +109,7 @@ class AdminPort:
             return Reply.json(self._throttles(instance_id))
         if what == "bandwidth":
             loop_used_ms = self.listeners.loop_used_ms(instance_id)
-            return Reply.json(bandwidth_report.of_instance(self.engine, instance_id, loop_used_ms))
+            return Reply.json(bandwidth_report.of_instance(self.services, instance_id, loop_used_ms))
         if what == "connections":
             return Reply.json(
                 connection_report.connections_page(
@@ -117,12 +117,12 @@ class AdminPort:
                     instance_id,
                     after=request.number("after", 0),
                     started_at_ms=self.started_at_ms,
-                    now_ms=self.engine.clock.now_ms(),
+                    now_ms=self.services.clock.now_ms(),
                 )
             )
         if what == "topic_figures":
             after = request.query.get("after", "")
-            return Reply.json(topic_figures(self.engine, instance_id, self.started_at_ms, after=after))
+            return Reply.json(topic_figures(self.services, instance_id, self.started_at_ms, after=after))
         return Reply.json(self._topics(instance_id, request.query.get("name", "")))
 
     def _close_connection(self, request: Request) -> Reply:
@@ -140,16 +140,16 @@ class AdminPort:
 
     def _ready(self) -> Reply:
         reasons = sorted(self.ready_reasons)
-        if self.engine.table.offline_directories:
+        if self.services.storage.table.offline_directories:
             reasons.append("a log directory is offline")
         return Reply.json({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
 
     def _status(self) -> dict[str, Any]:
-        totals = self.engine.totals
-        now_ms = self.engine.clock.now_ms()
-        image = self.engine.current.image
+        totals = self.services.accounting.totals
+        now_ms = self.services.clock.now_ms()
+        image = self.services.metadata.current.image
         return {
-            "broker_id": self.engine.broker_id,
+            "broker_id": self.services.broker_id,
             "epoch": self.session.broker_epoch,
             "started_at_ms": self.started_at_ms,
             "uptime_ms": now_ms - self.started_at_ms,
@@ -159,40 +159,40 @@ class AdminPort:
             "controller_id": image.controller_id,
             "flow_master": bandwidth_report.flow_master(image),
             "leaders": self.roles.leaders,
-            "replicas": len(self.engine.table),
+            "replicas": len(self.services.storage.table),
             "instances": len(self.tenant_listeners),
             "unopened_listeners": self.tenant_listeners.not_open,
-            "transactions_overdue": coordination_counts.overdue(self.engine.transactions, now_ms),
+            "transactions_overdue": coordination_counts.overdue(self.services.coordination.transactions, now_ms),
             "connections": self.listeners.count,
             "connections_by_instance": connection_counts.by_instance(self.listeners),
             "connections_refused": dict(sorted(self.listeners.counters.refused.items())),
             "connections_ended": dict(sorted(self.listeners.counters.ended.items())),
-            "authentications_by_instance": authentication_counts.by_instance(self.engine.authentication),
+            "authentications_by_instance": authentication_counts.by_instance(self.services.access.authentication),
             "rss_bytes": rss_bytes(),
             "cpu_seconds": time.process_time(),
-            "log_bytes": self.engine.table.size_bytes(),
+            "log_bytes": self.services.storage.table.size_bytes(),
             "log_directories": [
                 {
                     "path": str(directory.path),
                     "partitions": directory.partitions,
                     "size_bytes": directory.size_bytes,
                     "offline_reason": directory.offline_reason,
-                    "nearly_full": self.engine.table.disks[directory.path].is_short,
+                    "nearly_full": self.services.storage.table.disks[directory.path].is_short,
                     **volume(directory.path),
                 }
-                for directory in self.engine.table.directories()
+                for directory in self.services.storage.table.directories()
             ],
             "bytes_in_total": totals.produce_bytes,
             "bytes_out_total": totals.consume_bytes,
             "requests_total": sum(totals.requests.values()),
             "loop_turns": self._loop_turns(),
-            "image_failures": self.engine.current.failures,
+            "image_failures": self.services.metadata.current.failures,
             "storage_full": self.storage.full_instances(),
         }
 
     def _loop_turns(self) -> dict[str, Any]:
         """Turns of the event loop over the limit since the start, by whom they served."""
-        turns = self.engine.loop_turns
+        turns = self.services.accounting.loop_turns
         return {
             "limit_ms": round(LONG_TURN_S * 1000),
             "longest_ms": round(turns.longest_s * 1000, 1),
@@ -203,10 +203,10 @@ class AdminPort:
 
     def _cluster(self) -> dict[str, Any]:
         """The cluster as this broker sees it."""
-        counts = self._report.counts(self.engine.current.image)
+        counts = self._report.counts(self.services.metadata.current.image)
         filled = self.storage.filled()
         return {
-            "broker_id": self.engine.broker_id,
+            "broker_id": self.services.broker_id,
             "ready": not self.ready_reasons,
             "storage": None if filled is None else [list(line) for line in filled],
             "storage_shortened": self.shortening.shown(),
@@ -220,7 +220,7 @@ class AdminPort:
 
     def _partitions(self, request: Request) -> dict[str, Any]:
         return self._report.page(
-            self.engine.current.image,
+            self.services.metadata.current.image,
             state=request.query.get("state", "all"),
             broker=request.number("broker", 0) if "broker" in request.query else None,
             after=request.query.get("after", ""),
@@ -228,8 +228,8 @@ class AdminPort:
         )
 
     def _traffic(self, instance_id: str, since_ms: int) -> dict[str, Any]:
-        now_ms = self.engine.clock.now_ms()
-        accounting = self.engine.accountings.get(instance_id)
+        now_ms = self.services.clock.now_ms()
+        accounting = self.services.accounting.accountings.get(instance_id)
         return {
             "now_ms": now_ms,
             "step_ms": TRAFFIC_STEP_MS,
@@ -239,7 +239,7 @@ class AdminPort:
 
     def _traffic_of_all(self, request: Request) -> dict[str, Any]:
         return traffic_page(
-            self.engine,
+            self.services,
             self.started_at_ms,
             since_ms=request.number("since_ms", 0),
             until_ms=request.number("until_ms", NEVER_MS),
@@ -247,8 +247,8 @@ class AdminPort:
         )
 
     def _throttles(self, instance_id: str) -> dict[str, Any]:
-        now_ms = self.engine.clock.now_ms()
-        accounting = self.engine.accountings.get(instance_id)
+        now_ms = self.services.clock.now_ms()
+        accounting = self.services.accounting.accountings.get(instance_id)
         return {
             "now_ms": now_ms,
             "entries": [] if accounting is None else accounting.ledger.as_json(now_ms),
@@ -257,10 +257,10 @@ class AdminPort:
 
     def _delays(self) -> dict[str, Any]:
         """Of every instance whose clients were delayed here lately, the longest delay of each minute."""
-        now_ms = self.engine.clock.now_ms()
+        now_ms = self.services.clock.now_ms()
         result = (
             (instance_id, accounting.traffic.delayed_minutes(now_ms))
-            for instance_id, accounting in self.engine.accountings
+            for instance_id, accounting in self.services.accounting.accountings
         )
         return {"now_ms": now_ms, "instances": {instance_id: minutes for instance_id, minutes in result if minutes}}
 
@@ -269,7 +269,7 @@ class AdminPort:
         could not be made for clients that asked this broker.
         """
         topics: dict[str, list[dict[str, int]]] = {}
-        instance = self.engine.current.image.instances[instance_id]
+        instance = self.services.metadata.current.image.instances[instance_id]
         names = sorted(instance.topic_names.items())
         if name:
             topic = instance.topics.get(name.encode())
@@ -277,7 +277,7 @@ class AdminPort:
         for internal, shown in names:
             lines = []
             for wanted in instance.topics[shown.encode()].partitions:
-                partition = self.engine.table.get(internal, wanted.index)
+                partition = self.services.storage.table.get(internal, wanted.index)
                 if partition is not None and partition.is_leader and not partition.offline:
                     lines.append(
                         {
@@ -291,39 +291,34 @@ class AdminPort:
                     )
             if lines:
                 topics[shown] = lines
-        accounting = self.engine.accountings.get(instance_id)
+        accounting = self.services.accounting.accountings.get(instance_id)
         return {
             "topics": topics,
             "stored_bytes": self.storage.use.of(instance_id),
             "storage_full": self.storage.is_full(instance_id),
             "refused_topics": []
             if accounting is None
-            else accounting.refused_topics.as_json(self.engine.clock.now_ms()),
+            else accounting.refused_topics.as_json(self.services.clock.now_ms()),
         }
 
     def _samples(self) -> Iterator[Sample]:
-        totals, counters = self.engine.totals, self.listeners.counters
+        services, table, counters = self.services, self.services.storage.table, self.listeners.counters
+        totals = services.accounting.totals
         gauges = (
             ("penstock_broker_connections", "Open client connections.", self.listeners.count),
             ("penstock_broker_leaders", "Partitions led by this broker.", self.roles.leaders),
-            ("penstock_broker_replicas", "Partitions held by this broker.", len(self.engine.table)),
+            ("penstock_broker_replicas", "Partitions held by this broker.", len(table)),
             ("penstock_broker_instances", "Instances served by this broker.", len(self.tenant_listeners)),
             ("penstock_broker_is_controller", "1 if this broker is controller.", int(self.controller.is_controller)),
-            ("penstock_broker_log_bytes", "Bytes of all logs on disk.", self.engine.table.size_bytes()),
-            (
-                "penstock_broker_offline_log_directories",
-                "Log directories given up after a failure.",
-                len(self.engine.table.offline_directories),
-            ),
-            (
-                "penstock_broker_offline_replicas",
-                "Partitions held on log directories that were given up.",
-                sum(1 for partition in self.engine.table if partition.offline),
-            ),
+            ("penstock_broker_log_bytes", "Bytes of all logs on disk.", table.size_bytes()),
+            ("penstock_broker_offline_log_directories", "Log directories given up after a failure.",
+             len(table.offline_directories)),
+            ("penstock_broker_offline_replicas", "Partitions held on log directories that were given up.",
+             sum(1 for partition in table if partition.offline)),
             ("penstock_broker_zookeeper_connected", "1 while the ZooKeeper session is connected.",
              int(self.session.state is SessionState.CONNECTED)),
             ("penstock_broker_uptime_seconds", "Seconds since the start.",
-             (self.engine.clock.now_ms() - self.started_at_ms) / 1000),
+             (services.clock.now_ms() - self.started_at_ms) / 1000),
             ("process_resident_memory_bytes", "Resident memory.", rss_bytes()),
         )  # fmt: skip
         for name, text, value in gauges:
@@ -340,7 +335,7 @@ class AdminPort:
         )
         for name, text, value in totals_of:
             yield Sample(name, "counter", text, value)
-        cleaned = self.engine.table.cleaned
+        cleaned = table.cleaned
         cleaner = (
             ("penstock_broker_cleaner_runs", "Runs of the log cleaner.", cleaned.runs),
             ("penstock_broker_cleaner_failures", "Runs that an error ended.", cleaned.failures),
@@ -359,26 +354,27 @@ class AdminPort:
             label = (("api", api_name(api_key)),)
             yield Sample("penstock_broker_requests", "counter", "Requests by call.", count, label)
         yield from self._turn_samples()
-        engine = self.engine
-        yield from coordination_counts.samples(self.counts, engine.groups, engine.transactions, engine.clock.now_ms())
+        yield from coordination_counts.samples(
+            self.counts, services.coordination.groups, services.coordination.transactions, services.clock.now_ms()
+        )
 
     def _turn_samples(self) -> Iterator[Sample]:
         text = "Metadata images that a part of the broker could not take."
-        yield Sample("penstock_broker_image_failures", "counter", text, self.engine.current.failures)
-        yield from storage_samples(self.storage, self.shortening, self.engine.table)
+        yield Sample("penstock_broker_image_failures", "counter", text, self.services.metadata.current.failures)
+        yield from storage_samples(self.storage, self.shortening, self.services.storage.table)
         yield from bandwidth_report.samples(self.flow)
-        yield from throttle_samples(self.engine.accountings)
+        yield from throttle_samples(self.services.accounting.accountings)
         text = "Turns of the event loop over 10 ms, by the call that was served."
-        for api_key, count in sorted(self.engine.loop_turns.by_api.items()):
+        for api_key, count in sorted(self.services.accounting.loop_turns.by_api.items()):
             yield Sample("penstock_broker_long_loop_turns", "counter", text, count, (("api", api_name(api_key)),))
         text = "Turns of the event loop over 10 ms, by the instance that was served."
-        for name, count in sorted(self.engine.loop_turns.by_instance.items()):
+        for name, count in sorted(self.services.accounting.loop_turns.by_instance.items()):
             yield Sample("penstock_broker_long_loop_turns_of_instance", "counter", text, count, (("instance", name),))
 
     def _listener_samples(self) -> Iterator[Sample]:
         yield from connection_counts.samples(self.listeners)
-        yield from authentication_counts.samples(self.engine.authentication)
-        yield from audit_log.samples(self.engine.audit)
+        yield from authentication_counts.samples(self.services.access.authentication)
+        yield from audit_log.samples(self.services.access.audit)
         text = "Instances whose port could not be opened."
         yield Sample("penstock_broker_unopened_listeners", "gauge", text, self.tenant_listeners.not_open)
         text = "Attempts to open an instance's port that failed."
@@ -388,7 +384,7 @@ class AdminPort:
         """Only the controller tells of the cluster, so that a sum over brokers is right."""
         if not self.controller.is_controller:
             return
-        counts = self._report.counts(self.engine.current.image)
+        counts = self._report.counts(self.services.metadata.current.image)
         for name, text in (
             ("under_replicated", "Partitions of the cluster that miss a replica."),
             ("offline", "Partitions of the cluster without a leader."),

@@ -14,7 +14,7 @@ from typing import Final
 
 from brokers.contract.process_identity import ProcessIdentity, Role, identity_in
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
-from brokers.engine.network.entering import Entering
+from brokers.engine.network.connection_handshake import ConnectionHandshake
 from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.handshakes import Handshakes
 from brokers.engine.network.interfaces import OwnedConnection
@@ -40,7 +40,9 @@ Report = Callable[[str, str, Exception], object]
 
 
 class AdminServer:
-    """`answer` must not wait. `entering.EntryOwner`: with `rules` that say so, a peer speaks TLS."""
+    """HTTP server of the admin port, and the `HandshakeOwner` of its connections: with `rules` that say so they speak
+    TLS. `answer` must not wait.
+    """
 
     def __init__(self, answer: Answer, rules: ListenerRules = OPEN_TO_ALL, report: Report | None = None) -> None:
         """`report` hears of handshakes that fail: the listener, the peer and the error."""
@@ -97,9 +99,9 @@ class AdminServer:
         if self.rules.tls is None:
             self.enter(accepted, str(address[0]))
             return
-        entering = Entering(accepted, str(address[0]), self, self._buffers, self._loop, self._handshakes)
-        self._open[entering] = None
-        entering.start(is_proxied=False)
+        handshake = ConnectionHandshake(accepted, str(address[0]), self, self._buffers, self._loop, self._handshakes)
+        self._open[handshake] = None
+        handshake.start(is_proxied=False)
 
     def _make_room(self) -> bool:
         """Ends the connection with the least claim, the oldest first, if all places are taken. True if one is free."""
@@ -111,12 +113,12 @@ class AdminServer:
         least.close("others need its place")
         return True
 
-    # -- as `entering.EntryOwner` -------------------------------------------------------------------------------------
+    # -- connection_handshake.HandshakeOwner ------------------------------------------------------------------------
 
     def refuses(self, client_host: str) -> bool:
         return False
 
-    def holds_back(self, accepted: socket.socket, client_host: str) -> bool:
+    def throttle(self, accepted: socket.socket, client_host: str) -> bool:
         return False
 
     def enter(

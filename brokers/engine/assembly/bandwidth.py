@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from brokers.contract.documents import BROKER_SCOPE
 from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.throttling.layout import POOLED, Layout
 
 
@@ -17,8 +17,8 @@ class Bandwidth:
     the image shows it on.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, services: BrokerServices) -> None:
+        self._services = services
         self._seen: dict[str, tuple[InstanceImage, Counter[int], int]] = {}
         self._broker_epochs: Mapping[int, int] = {}
         # By instance, as the image shows it.
@@ -37,22 +37,22 @@ class Bandwidth:
             self._update(*seen)
         for instance_id in [known for known in self._seen if known not in after.instances]:
             del self._seen[instance_id], self.layouts[instance_id]
-            self._engine.accountings.retire(instance_id)
-        self._engine.bump_metadata_version()
+            self._services.accounting.accountings.retire(instance_id)
+        self._services.metadata.bump_version()
         if before.quotas is not after.quotas:
-            for instance_id, accounting in self._engine.accountings:
+            for instance_id, accounting in self._services.accounting.accountings:
                 if before.quotas.of_instance(instance_id) is not after.quotas.of_instance(instance_id):
                     accounting.client_quotas.release_waits()
 
     def _update(self, instance: InstanceImage, leaders: Counter[int], moves: int) -> None:
-        here, epochs, document = self._engine.broker_id, self._broker_epochs, instance.document
+        here, epochs, document = self._services.broker_id, self._broker_epochs, instance.document
         # What is led here has a limit, also while this broker is not registered.
         live = {broker: count for broker, count in leaders.items() if broker in epochs or broker == here}
         is_shared = document.quota_scope != BROKER_SCOPE
         layout = Layout.of(live, epochs, document.bandwidth_policy, moves=moves, is_shared=is_shared)
         self.layouts[instance.id] = layout
-        now_ms = self._engine.clock.monotonic_ms()
-        accounting = self._engine.accountings.of(instance.id)
+        now_ms = self._services.clock.monotonic_ms()
+        accounting = self._services.accounting.accountings.of(instance.id)
         accounting.shares.update(here, layout, document.produce_bps, document.consume_bps, now_ms)
         accounting.client_shares.update(here, layout, now_ms)
         accounting.topic_quotas.release_waits()

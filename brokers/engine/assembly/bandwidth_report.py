@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from brokers.engine.assembly.flow_control import FlowControl
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.telemetry.metrics import Sample
 from brokers.engine.throttling.flow_share import FlowShare, Reason
 
@@ -19,22 +19,22 @@ def flow_master(image: ClusterImage) -> dict[str, int]:
     return {"broker_id": image.flow_master_id, "epoch": image.flow_master_epoch}
 
 
-def of_instance(engine: Engine, instance_id: str, loop_used_ms: int) -> dict[str, Any]:
+def of_instance(services: BrokerServices, instance_id: str, loop_used_ms: int) -> dict[str, Any]:
     """Returns the bandwidth of an instance that the image has, on this broker. A broker that leads nothing of it has no
     share. `loop_used_ms`: time of the event loop that was charged to it.
     """
-    image = engine.current.image
+    image = services.metadata.current.image
     document = image.instances[instance_id].document
-    shares = engine.accountings.of(instance_id).shares
+    shares = services.accounting.accountings.of(instance_id).shares
     reasons = {flow.reason for flow in shares.flows}
     produce, consume = shares.flows or (None, None)
     return {
-        "now_ms": engine.clock.now_ms(),
+        "now_ms": services.clock.now_ms(),
         "flow_master": flow_master(image),
         "policy": document.bandwidth_policy,
         "reason": next((reason for reason in _REASONS if reason in reasons), "static"),
         "loop_used_ms": loop_used_ms,
-        "loop_weight": engine.loop_weights.of_instance(instance_id),
+        "loop_weight": services.accounting.loop_weights.of_instance(instance_id),
         "produce": _direction(document.produce_bps, produce, shares.leaders),
         "consume": _direction(document.consume_bps, consume, shares.leaders),
     }

@@ -57,8 +57,15 @@ from brokers.engine.errors import StartFailed
 from brokers.engine.flowmaster.election import FlowMasterElection
 from brokers.engine.garbage import GarbageCollection
 from brokers.engine.handlers.audit_trail import TICK_S as AUDIT_TICK_S
-from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.logins import EXPIRY_INTERVAL_S
+from brokers.engine.handlers.services import (
+    AccessServices,
+    AccountingServices,
+    BrokerServices,
+    CoordinatorServices,
+    MetadataServices,
+    StorageServices,
+)
 from brokers.engine.handlers.transactions.producer_ids import BlockProducerIds
 from brokers.engine.loop_turns import LoopTurns
 from brokers.engine.network.admission import Limits
@@ -142,40 +149,40 @@ class Broker:
         mmap_counters = MmapCounters(config.data_dirs[0])
         self.accountings = self._accountings(mmap_counters)
         self.readers = ThreadPoolExecutor(UNCACHED_READERS, "cold-read")
-        self.engine = self._engine(defaults)
+        self.services = self._services(defaults)
         self.listeners = self._listeners()
-        self.security = InternalSecurity(config, self.engine.loop)
+        self.security = InternalSecurity(config, self.services.loop)
         # The order of subscriptions is the order of dependence: what is set, led, may be used, then who comes in.
-        self.dynamic = dynamic_configs.DynamicSettings(config, self.engine)
+        self.dynamic = dynamic_configs.DynamicSettings(config, self.services)
         # Before anybody connects to a broker that has come, or is connected to by it.
         self.current.subscribe(self.security.on_image)
-        self.storage = StorageCapacity(self.engine, self.security.link)
-        self.shortening = StorageShortening(self.engine, self.storage)
+        self.storage = StorageCapacity(self.services, self.security.link)
+        self.shortening = StorageShortening(self.services, self.storage)
         self.replication = Replication(
             config,
-            self.engine,
+            self.services,
             self.watcher,
             lambda: self.session.broker_epoch,
             self.security.link,
             self.disks.forget_deleted,
         )
-        self.coordination = Coordination(self.engine, self.security.link)
+        self.coordination = Coordination(self.services, self.security.link)
         self.replication.on_made = self.coordination.follow
-        self.coordinator_forwarding = CoordinatorForwarding(self.engine, self.security.link_for)
+        self.coordinator_forwarding = CoordinatorForwarding(self.services, self.security.link_for)
         self.tls_contexts = TlsContexts(config.tls_certificate_file)
-        self.engine.charge_loop = self.listeners.charge
-        self.tenant_listeners = TenantListeners(self.engine, self.listeners, config.bind_host, self.tls_contexts)
+        self.services.accounting.charge_loop = self.listeners.charge
+        self.tenant_listeners = TenantListeners(self.services, self.listeners, config.bind_host, self.tls_contexts)
         self.metering = self._metering(mmap_counters)
         self.controller = self._controller()
-        self.engine.authentication.max_reauth_ms = config.max_reauth_ms
-        self.engine.authentication.tokens.request_keys = self.store.request_keys
-        self.engine.audit.append = AuditLog(self.table, self.accountings, self.clock)
-        self.current.subscribe(self.engine.authentication.on_image)
-        self.bandwidth = Bandwidth(self.engine)
+        self.services.access.authentication.max_reauth_ms = config.max_reauth_ms
+        self.services.access.authentication.tokens.request_keys = self.store.request_keys
+        self.services.access.audit.append = AuditLog(self.table, self.accountings, self.clock)
+        self.current.subscribe(self.services.access.authentication.on_image)
+        self.bandwidth = Bandwidth(self.services)
         self.current.subscribe(self.bandwidth.on_image)
         self.flow, self.pool_charges = self._flow()
         self.current.subscribe(self.tenant_listeners.on_image)
-        self.current.subscribe(self.engine.waiting_calls.on_image)
+        self.current.subscribe(self.services.access.waiting_calls.on_image)
         self.session = self._session()
         for room in (self.metering, self.storage, self.flow, self.pool_charges, self.tenant_listeners):
             self.session.on_registered(room.on_registered)
@@ -188,29 +195,28 @@ class Broker:
     def _flow(self) -> tuple[FlowControl, PoolCharges]:
         """Both sides of sharing limits with other brokers, also as their flow master."""
         election, connect = self._flow_master_election(), self.security.link
-        flow = FlowControl(self.engine, connect, election, self.bandwidth)
-        return flow, PoolCharges(self.engine, connect, election, self.bandwidth.layouts)
+        flow = FlowControl(self.services, connect, election, self.bandwidth)
+        return flow, PoolCharges(self.services, connect, election, self.bandwidth.layouts)
 
-    def _engine(self, defaults: Mapping[str, str]) -> Engine:
+    def _services(self, defaults: Mapping[str, str]) -> BrokerServices:
         config = self.config
-        return Engine(
+        return BrokerServices(
             broker_id=config.broker_id,
             loop=asyncio.get_running_loop(),
             clock=self.clock,
-            current=self.current,
-            table=self.table,
-            store=self.store,
-            accountings=self.accountings,
-            producer_ids=BlockProducerIds(self.store, config.broker_id),
-            topic_defaults=defaults,
-            control_secret=config.control_secret,
-            catch_up=self.watcher.catch_up,
-            fetch_bytes_max=config.fetch_bytes_max,
             frame_bytes_max=config.frame_bytes_max,
-            readers=self.readers,
-            converters=ThreadPoolExecutor(CONVERTERS, "convert"),
-            loop_turns=LoopTurns(LongTurnLog(self.clock.monotonic_ms)),
-            coordination=coordinator_settings.from_overrides(config.overrides),
+            storage=StorageServices(
+                self.table,
+                config.fetch_bytes_max,
+                readers=self.readers,
+                converters=ThreadPoolExecutor(CONVERTERS, "convert"),
+            ),
+            metadata=MetadataServices(self.current, self.store, defaults, self.watcher.catch_up),
+            coordination=CoordinatorServices(
+                BlockProducerIds(self.store, config.broker_id), coordinator_settings.from_overrides(config.overrides)
+            ),
+            access=AccessServices(config.control_secret),
+            accounting=AccountingServices(self.accountings, LoopTurns(LongTurnLog(self.clock.monotonic_ms))),
         )
 
     def _accountings(self, counters: MmapCounters) -> AccountingRegistry:
@@ -228,7 +234,7 @@ class Broker:
 
     def _listeners(self) -> Listeners:
         reports = NetworkReports(self.clock.monotonic_ms)
-        return Listeners(self.engine.loop, _listener_limits(self.config), reports, self.readers)
+        return Listeners(self.services.loop, _listener_limits(self.config), reports, self.readers)
 
     def _metering(self, counters: MmapCounters) -> Metering:
         return Metering(
@@ -237,7 +243,7 @@ class Broker:
             table=self.table,
             levels=lambda: levels_of(self.current.image.instances, self.storage.use, self.listeners.groups()),
             charge=self.listeners.charge,
-            turns=self.engine.own_turns,
+            turns=self.services.own_turns,
             clock=self.clock,
             broker_id=self.config.broker_id,
         )
@@ -275,7 +281,7 @@ class Broker:
 
     def _admin_port(self) -> AdminPort:
         return AdminPort(
-            engine=self.engine,
+            services=self.services,
             listeners=self.listeners,
             tenant_listeners=self.tenant_listeners,
             roles=self.replication.roles,
@@ -300,7 +306,7 @@ class Broker:
         except OSError as error:
             raise StartFailed(f"admin port {config.admin_port}: {error.strerror}") from error
         try:
-            internal = self.security.bind(self.engine, self.listeners)
+            internal = self.security.bind(self.services, self.listeners)
         except OSError as error:
             raise StartFailed(f"internal port {config.internal_port}: {error.strerror}") from error
         try:
@@ -325,7 +331,7 @@ class Broker:
         for path, reason in report.unreadable.items():
             log.error("checkpoint_unreadable", file=path, reason=reason)
         self.metering.keep()
-        dynamic_configs.plug(self.dynamic, self.engine, self.replication, self.controller)
+        dynamic_configs.plug(self.dynamic, self.services, self.replication, self.controller)
         dynamic_configs.plug_disk_floor(self.dynamic, self.disk_floor)
         try:
             await self.session.start()
@@ -355,18 +361,18 @@ class Broker:
             for number in range(THREADS_MAX):
                 periodic.keep(cleaner.run(number))
         periodic.aligned(USAGE_INTERVAL_MS, self.clock.now_ms, self.metering.report)
-        self.disks.keep_going(periodic, self.engine.own_turns)
+        self.disks.keep_going(periodic, self.services.own_turns)
         self.disk_floor.keep_going(periodic)
         periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep_in_turns)
         periodic.every(PORT_RETRY_INTERVAL_S, self.tenant_listeners.retry)
-        periodic.every(EXPIRY_INTERVAL_S, self.engine.authentication.expire)
-        periodic.every(AUDIT_TICK_S, self.engine.audit.tick)
+        periodic.every(EXPIRY_INTERVAL_S, self.services.access.authentication.expire)
+        periodic.every(AUDIT_TICK_S, self.services.access.audit.tick)
         periodic.every(RELOAD_INTERVAL_S, self.tls_contexts.reload)
         periodic.every(RELOAD_INTERVAL_S, self.security.reload)
         periodic.every(FORWARDER_SWEEP_INTERVAL_S, self.coordinator_forwarding.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
         if self.accountings.callback is not None:
-            periodic.every(quota_callback.REFRESH_S, self.engine.bump_metadata_version)
+            periodic.every(quota_callback.REFRESH_S, self.services.metadata.bump_version)
 
     def collect_garbage(self) -> None:
         """From here on when it suits who is served."""
@@ -374,8 +380,8 @@ class Broker:
         self._periodic.every(garbage.INTERVAL_S, lambda: collection.collect_some(self.clock.monotonic_ms()))
 
     async def _drop_counters(self) -> None:
-        if await self.engine.own_turns.all_of(self.accountings.drop_unused(self.clock.monotonic_ms())):
-            self.engine.bump_metadata_version()
+        if await self.services.own_turns.all_of(self.accountings.drop_unused(self.clock.monotonic_ms())):
+            self.services.metadata.bump_version()
 
     async def stop(self) -> None:
         """What others can lead is theirs, nobody new comes in, what was accepted is on disk."""
@@ -398,15 +404,15 @@ class Broker:
             await asyncio.gather(self._controller_task, return_exceptions=True)
             await self.controller.stop()
         await self._periodic.stop()
-        for task in tuple(self.engine.tasks):
+        for task in tuple(self.services.tasks):
             task.cancel()
-        await asyncio.gather(*self.engine.tasks, return_exceptions=True)
-        for threads in (self.readers, self.engine.converters):
+        await asyncio.gather(*self.services.tasks, return_exceptions=True)
+        for threads in (self.readers, self.services.storage.converters):
             if threads is not None:
                 threads.shutdown(wait=False, cancel_futures=True)
-        self.engine.authentication.close()
+        self.services.access.authentication.close()
         self.metering.finish()
-        self.engine.audit.finish()
+        self.services.access.audit.finish()
         await self.tenant_listeners.withdraw()
         await self.session.stop()
         self.table.close(broker_epoch=self.session.broker_epoch)

@@ -78,5 +78,5 @@ def _line(connection: Connection, now_s: float) -> ConnectionRow:
     return [
         connection.number, connection.peer_host, _cut(user), _cut(client_id),
         software, version, route,
-        round((now_s - connection.since_s) * 1_000), connection.received.frames, is_unknown,
+        round((now_s - connection.since_s) * 1_000), connection.inbound.frames, is_unknown,
     ]  # fmt: skip

@@ -17,7 +17,7 @@ from brokers.engine.coordinators.groups.machine import GroupMachine, LedGroups
 from brokers.engine.coordinators.owners import bytes_by_owner
 from brokers.engine.coordinators.result import Now, StateRecord
 from brokers.engine.coordinators.runtime import Runtime
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.replication.interfaces import Connect
 from brokers.engine.stall_detector import StallDetector
@@ -28,8 +28,8 @@ log = structlog.get_logger(__name__)
 class EngineLoop:
     """`coordinators.runtime.Loop`. The time this process stood still does not count: nobody's heartbeat was read."""
 
-    def __init__(self, engine: Engine, stall_detector: StallDetector) -> None:
-        self._engine = engine
+    def __init__(self, services: BrokerServices, stall_detector: StallDetector) -> None:
+        self._services = services
         self._stood_still_ms = 0
         stall_detector.subscribe(self._on_pause)
 
@@ -37,24 +37,24 @@ class EngineLoop:
         self._stood_still_ms += paused_ms
 
     def now(self) -> Now:
-        clock = self._engine.clock
+        clock = self._services.clock
         return Now(clock.now_ms(), clock.monotonic_ms() - self._stood_still_ms)
 
     def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Any:
-        return self._engine.loop.call_later(delay_ms / 1000, callback)
+        return self._services.loop.call_later(delay_ms / 1000, callback)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> Any:
-        return self._engine.spawn(work)
+        return self._services.spawn(work)
 
 
-def charging_owners(engine: Engine) -> Callable[[Sequence[StateRecord], int], None]:
+def charging_owners(services: BrokerServices) -> Callable[[Sequence[StateRecord], int], None]:
     """What is appended for an instance is charged to it (`throttling.shares`)."""
 
     def on_append(records: Sequence[StateRecord], batch_bytes: int) -> None:
         for instance_id, size_bytes in bytes_by_owner(records, batch_bytes).items():
-            accounting = None if instance_id is None else engine.accountings.get(instance_id)
+            accounting = None if instance_id is None else services.accounting.accountings.get(instance_id)
             if accounting is not None:
-                accounting.shares.charge_state(size_bytes, engine.clock.monotonic_ms())
+                accounting.shares.charge_state(size_bytes, services.clock.monotonic_ms())
 
     return on_append
 
@@ -62,24 +62,24 @@ def charging_owners(engine: Engine) -> Callable[[Sequence[StateRecord], int], No
 class Coordination:
     """Subscribes to the image: create it after whoever makes partitions follow it."""
 
-    def __init__(self, engine: Engine, connect: Connect) -> None:
-        self._engine = engine
+    def __init__(self, services: BrokerServices, connect: Connect) -> None:
+        self._services = services
         self.counts = Counts()
-        loop = EngineLoop(engine, engine.stall_detector)
-        settings = engine.coordination
-        known = _Known(engine.current)
+        loop = EngineLoop(services, services.storage.stall_detector)
+        settings = services.coordination.settings
+        known = _Known(services.metadata.current)
         led = LedGroups(lambda: self._groups.partitions)
         self._groups: Runtime[GroupMachine] = Runtime(
             topic=settings.groups_topic.name,
-            make=lambda log: CountedGroups(self.counts, lambda: engine.coordination.groups, known, led),
+            make=lambda log: CountedGroups(self.counts, lambda: services.coordination.settings.groups, known, led),
             loop=loop,
             commit_timeout_ms=settings.commit_timeout_ms,
-            on_append=charging_owners(engine),
+            on_append=charging_owners(services),
         )
-        engine.groups = self._groups
-        self._transactions = Transactions(engine, loop, connect, self.counts, charging_owners(engine))
+        services.coordination.groups = self._groups
+        self._transactions = Transactions(services, loop, connect, self.counts, charging_owners(services))
         self._runtimes: tuple[Runtime[Any], ...] = (self._groups, self._transactions.runtime)
-        engine.current.subscribe(self.on_image)
+        services.metadata.current.subscribe(self.on_image)
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         for runtime in self._runtimes:
@@ -87,7 +87,7 @@ class Coordination:
             runtime.partitions = 0 if topic is None or topic.deleting else len(topic.partitions)
         self.follow()
         self._forget(before, after)
-        self._engine.leadership_checks.check()
+        self._services.storage.leadership_checks.check()
 
     def follow(self) -> None:
         """Takes up what is led by now. Logs of the state topics are made some at a time, after the image."""
@@ -95,17 +95,17 @@ class Coordination:
             self._follow(runtime)
 
     def _follow(self, runtime: Runtime[Any]) -> None:
-        table, image = self._engine.table, self._engine.current.image
+        table, image = self._services.storage.table, self._services.metadata.current.image
         topic = image.topics.get(runtime.topic)
         awaited = []
         for index in range(runtime.partitions):
             partition = table.get(runtime.topic, index)
-            if partition is None and topic is not None and topic.partitions[index].leader == self._engine.broker_id:
+            if partition is None and topic is not None and topic.partitions[index].leader == self._services.broker_id:
                 awaited.append(index)
             if partition is None or not partition.is_leader or partition.offline:
                 runtime.resign(index)
             elif not runtime.leads(index, partition.leader_epoch):
-                runtime.lead(PartitionLog(self._engine, partition))
+                runtime.lead(PartitionLog(self._services, partition))
         for index in runtime.held():
             if index >= runtime.partitions:
                 runtime.resign(index)
@@ -122,8 +122,8 @@ class Coordination:
             ended = before.instances.keys() - after.instances.keys()
             for instance_id in ended:
                 self._forget_instance(instance_id)
-            if ended and after.controller_id == self._engine.broker_id:
-                self._engine.spawn(self._forget_in_zookeeper())
+            if ended and after.controller_id == self._services.broker_id:
+                self._services.spawn(self._forget_in_zookeeper())
 
     def _forget_instance(self, instance_id: str) -> None:
         for shard in self._groups.shards():
@@ -132,7 +132,7 @@ class Coordination:
     async def _forget_in_zookeeper(self) -> None:
         """Offsets that old consumers of deleted instances kept there; what fails is tried with the next deletion."""
         try:
-            await self._engine.store.remove_orphaned_legacy_offsets()
+            await self._services.metadata.store.remove_orphaned_legacy_offsets()
         except ClusterError as error:
             log.warning("legacy_offsets_not_removed", reason=str(error))
 

@@ -8,7 +8,7 @@ from brokers.engine.access.authorizer import Address, Owners
 from brokers.engine.access.principals import Principal
 from brokers.engine.access.sasl import PassedOn
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.handlers.context import Engine, ForwardingFailed
+from brokers.engine.handlers.services import BrokerServices, ForwardingFailed
 from brokers.engine.replication.coordinator_forwarders import (
     ConnectFor,
     ForwardedIdentity,
@@ -22,10 +22,10 @@ SWEEP_INTERVAL_S: Final = 5.0
 class CoordinatorForwarding:
     """Follows the image; `handlers.context.Forwarder` of the engine."""
 
-    def __init__(self, engine: Engine, connect: ConnectFor) -> None:
-        self._forwarders = Forwarders(connect=connect, monotonic_ms=engine.clock.monotonic_ms)
-        engine.forwarder = self.request
-        engine.current.subscribe(self.on_image)
+    def __init__(self, services: BrokerServices, connect: ConnectFor) -> None:
+        self._forwarders = Forwarders(connect=connect, monotonic_ms=services.clock.monotonic_ms)
+        services.coordination.forwarder = self.request
+        services.metadata.current.subscribe(self.on_image)
 
     def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
         self._forwarders.on_brokers(after.brokers)

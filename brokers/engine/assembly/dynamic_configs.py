@@ -24,7 +24,7 @@ from brokers.engine.errors import SettingsWrong
 from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.configs import broker_settings
 from brokers.engine.handlers.configs.broker_setting_list import FOLLOWER_RATE, LEADER_RATE
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.partitions.topic_config import topic_defaults
 from brokers.engine.storage.compaction import settings as cleaner_settings
 from brokers.engine.throttling.replication import UNLIMITED
@@ -53,20 +53,20 @@ class _Taker:
 class DynamicSettings:
     """Keeps `engine.broker_layers` in step with the image."""
 
-    def __init__(self, config: EngineConfig, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, config: EngineConfig, services: BrokerServices) -> None:
+        self._services = services
         self._broker_id = config.broker_id
         self._takers: list[_Taker] = []
         self._ignored: dict[str, str] = {}
-        engine.broker_layers = BrokerLayers(static=_static(config))
-        engine.check_settings = self.check
-        engine.current.subscribe(self._on_image)
+        services.metadata.broker_layers = BrokerLayers(static=_static(config))
+        services.metadata.check_settings = self.check
+        services.metadata.current.subscribe(self._on_image)
 
     def give(self, parse: Callable[[Effective], Any], apply: Callable[[Any], object]) -> None:
         """`parse` raises SettingsWrong for what cannot be together; what it makes of the static settings is what is in
         force so far.
         """
-        layers = self._engine.broker_layers
+        layers = self._services.metadata.broker_layers
         taker = _Taker(parse, apply, layers.static)
         self._takers.append(taker)
         _hand(taker, layers.effective)
@@ -75,7 +75,7 @@ class DynamicSettings:
         """Raises SettingsWrong for settings that somebody could not go by, unless that is no worse than it is: who
         puts one thing right need not put all right.
         """
-        present = self._engine.broker_layers.effective
+        present = self._services.metadata.broker_layers.effective
         for taker in self._takers:
             fault = _fault(taker, effective)
             if fault is not None and fault != _fault(taker, present):
@@ -84,7 +84,7 @@ class DynamicSettings:
     def _on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         if after.broker_configs is before.broker_configs:
             return
-        configs, layers = after.broker_configs, self._engine.broker_layers
+        configs, layers = after.broker_configs, self._services.metadata.broker_layers
         ignored: dict[str, str] = {}
         own = self._usable("own", configs.own(self._broker_id), ignored)
         of_all = self._usable("all", configs.of_all, ignored)
@@ -92,7 +92,7 @@ class DynamicSettings:
         if (own, of_all) == (layers.own, layers.of_all):
             return
         was = layers.effective
-        layers = self._engine.broker_layers = replace(layers, own=own, of_all=of_all)
+        layers = self._services.metadata.broker_layers = replace(layers, own=own, of_all=of_all)
         effective = layers.effective
         changed = [key for key in {*was, *effective} if was.get(key) != effective.get(key)]
         log.info("broker_settings_changed", values={key: effective.get(key) for key in sorted(changed)})
@@ -139,24 +139,28 @@ def _static(config: EngineConfig) -> dict[str, str]:
 _RATES: Final = (LEADER_RATE, FOLLOWER_RATE)
 
 
-def plug(dynamic: DynamicSettings, engine: Engine, replication: Replication, controller: ControllerLoop) -> None:
+def plug(
+    dynamic: DynamicSettings, services: BrokerServices, replication: Replication, controller: ControllerLoop
+) -> None:
     """Everybody but the cleaner, which runs only where it is enabled."""
 
     def use_defaults(defaults: dict[str, str]) -> None:
-        topics = engine.current.image.topics
-        engine.topic_defaults = defaults
-        engine.table.use_defaults(defaults, lambda name: topics[name].config if name in topics else {})
+        topics = services.metadata.current.image.topics
+        services.metadata.topic_defaults = defaults
+        services.storage.table.use_defaults(defaults, lambda name: topics[name].config if name in topics else {})
 
     def use_rates(rates: tuple[int, int]) -> None:
         """On the throttles there are: what was copied lately counts against what holds from here on (QUO-7)."""
-        engine.replication_throttle.limit_bytes_per_s, replication.follower_throttle.limit_bytes_per_s = rates
+        services.storage.replication_throttle.limit_bytes_per_s, replication.follower_throttle.limit_bytes_per_s = rates
 
     def use_verification(is_on: bool) -> None:
-        settings = engine.coordination
-        engine.coordination = replace(settings, transactions=replace(settings.transactions, verifies_partitions=is_on))
+        settings = services.coordination.settings
+        services.coordination.settings = replace(
+            settings, transactions=replace(settings.transactions, verifies_partitions=is_on)
+        )
 
     def use_groups(groups: coordinator_settings.GroupSettings) -> None:
-        engine.coordination = replace(engine.coordination, groups=groups)
+        services.coordination.settings = replace(services.coordination.settings, groups=groups)
 
     dynamic.give(topic_defaults, use_defaults)
     dynamic.give(lambda effective: tuple(int(effective.get(key, UNLIMITED)) for key in _RATES), use_rates)

@@ -18,7 +18,7 @@ from brokers.engine.assembly.bandwidth import Bandwidth
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
 from brokers.engine.flowmaster.election import FlowMasterElection
 from brokers.engine.flowmaster.ledger import FlowKey, FlowLedger, GivenShare
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.own_turns import PIECE_MS_MAX
 from brokers.engine.protocol.apis import ApiKey
@@ -48,15 +48,17 @@ Due = list[tuple[FlowKey, FlowShare]]
 class FlowControl:
     """Create it behind `Bandwidth`, whose layouts it uses."""
 
-    def __init__(self, engine: Engine, connect: Connect, election: FlowMasterElection, bandwidth: Bandwidth) -> None:
-        self._engine = engine
+    def __init__(
+        self, services: BrokerServices, connect: Connect, election: FlowMasterElection, bandwidth: Bandwidth
+    ) -> None:
+        self._services = services
         self._election = election
         self._bandwidth = bandwidth
         self._peers = Peers(
             connect=connect,
-            call_later=lambda delay_ms, callback: engine.loop.call_later(delay_ms / 1000, callback),
-            monotonic_ms=engine.clock.monotonic_ms,
-            client_id=f"broker-{engine.broker_id}-flow",
+            call_later=lambda delay_ms, callback: services.loop.call_later(delay_ms / 1000, callback),
+            monotonic_ms=services.clock.monotonic_ms,
+            client_id=f"broker-{services.broker_id}-flow",
         )
         self._broker_epoch = -1
         self._sequence = 0
@@ -67,8 +69,8 @@ class FlowControl:
         self._ledger_of = 0
         self.reports_answered = 0
         self.reports_lost = 0
-        engine.report_flow = self.answer
-        engine.current.subscribe(self.on_image)
+        services.accounting.report_flow = self.answer
+        services.metadata.current.subscribe(self.on_image)
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         if before.brokers is not after.brokers:
@@ -104,20 +106,22 @@ class FlowControl:
                 yield instance_id, DIRECTION_NAMES[direction], flow
 
     def expire(self) -> None:
-        now_ms, lost = self._engine.clock.monotonic_ms(), 0
+        now_ms, lost = self._services.clock.monotonic_ms(), 0
         for key, flow in tuple(self._given.items()):
             lost += flow.expire(now_ms)
             if flow.given_bps is None:
                 del self._given[key]
         if lost:
-            log.info("shares_not_answered", shares=lost, flow_master_id=self._engine.current.image.flow_master_id)
+            log.info(
+                "shares_not_answered", shares=lost, flow_master_id=self._services.metadata.current.image.flow_master_id
+            )
 
     # -- reports -------------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._until_next_s())
-            is_whole = self._engine.clock.now_ms() % INTERVAL_MS < REPORT_MS
+            is_whole = self._services.clock.now_ms() % INTERVAL_MS < REPORT_MS
             await self._report(await self._measure(is_whole))
             for _ in range(FOLLOW_UPS_MAX):
                 self._pending = {k: flow for k, flow in self._pending.items() if flow.has_to_say or flow.is_waiting}
@@ -132,14 +136,14 @@ class FlowControl:
 
     def _until_next_s(self) -> float:
         """A little later: timers may ring early, and an interval is reported once."""
-        return (REPORT_MS - self._engine.clock.now_ms() % REPORT_MS) / 1000 + LATER_S
+        return (REPORT_MS - self._services.clock.now_ms() % REPORT_MS) / 1000 + LATER_S
 
     async def _measure(self, is_whole: bool) -> Due:
         """Closes the interval of everything, or of what moves; what there is to report of it."""
         due: Due = []
-        monotonic_ms = self._engine.clock.monotonic_ms
+        monotonic_ms = self._services.clock.monotonic_ms
         now_ms = monotonic_ms()
-        for instance_id, accounting in tuple(self._engine.accountings):
+        for instance_id, accounting in tuple(self._services.accounting.accountings):
             for direction, flow in enumerate(accounting.shares.flows):
                 if (is_whole or flow.is_moving) and flow.measure(now_ms):
                     due.append(((instance_id, direction, ""), flow))
@@ -148,12 +152,12 @@ class FlowControl:
                     if (is_whole or flow.is_moving) and flow.measure(now_ms):
                         due.append(((instance_id, direction, key), flow))
             if monotonic_ms() - now_ms >= PIECE_MS_MAX:
-                await self._engine.own_turns.take()
+                await self._services.own_turns.take()
                 now_ms = monotonic_ms()
         return due
 
     async def _report(self, due: Due) -> None:
-        image = self._engine.current.image
+        image = self._services.metadata.current.image
         parts = [due[at : at + LINES_MAX] for at in range(0, len(due), LINES_MAX)] or [[]]
         for part in parts:
             if not await self._send(image, part):
@@ -164,9 +168,9 @@ class FlowControl:
     async def _send(self, image: ClusterImage, due: Due) -> bool:
         """Whether the flow master answered."""
         self._sequence += 1
-        asked_ms = self._engine.clock.monotonic_ms()
+        asked_ms = self._services.clock.monotonic_ms()
         request = ReportFlowRequest(
-            broker_id=self._engine.broker_id,
+            broker_id=self._services.broker_id,
             broker_epoch=self._broker_epoch,
             master_epoch=image.flow_master_epoch,
             sequence=self._sequence,
@@ -176,13 +180,17 @@ class FlowControl:
         response = await self._ask(image.flow_master_id, request)
         if response is None or response.error_code or response.sequence != request.sequence:
             return False
-        if not response.master_epoch == image.flow_master_epoch == self._engine.current.image.flow_master_epoch:
+        if (
+            not response.master_epoch
+            == image.flow_master_epoch
+            == self._services.metadata.current.image.flow_master_epoch
+        ):
             return False
         self._apply(response.shares, asked_ms)
         return True
 
     async def _ask(self, flow_master_id: int, request: ReportFlowRequest) -> ReportFlowResponse | None:
-        if flow_master_id == self._engine.broker_id:
+        if flow_master_id == self._services.broker_id:
             return self.answer(request)
         try:
             response: Any = await self._peers.request(flow_master_id, ApiKey.REPORT_FLOW, 0, request, REPORT_TIMEOUT_MS)
@@ -192,7 +200,7 @@ class FlowControl:
         return response
 
     def _apply(self, shares: Sequence[ShareLine], asked_ms: int) -> None:
-        now_ms = self._engine.clock.monotonic_ms()
+        now_ms = self._services.clock.monotonic_ms()
         for share in shares:
             key = (share.instance_id, share.direction, share.key)
             flow = self._flow(key, share, now_ms)
@@ -206,7 +214,7 @@ class FlowControl:
 
     def _flow(self, key: FlowKey, share: ShareLine, now_ms: int) -> FlowShare | None:
         instance_id, direction, clients = key
-        accounting = self._engine.accountings.get(instance_id)
+        accounting = self._services.accounting.accountings.get(instance_id)
         if accounting is None or direction not in DIRECTION_NAMES:
             return None
         if clients:
@@ -216,8 +224,12 @@ class FlowControl:
     # -- as flow master ------------------------------------------------------------------------------------------------
 
     def answer(self, request: ReportFlowRequest) -> ReportFlowResponse:
-        """`Engine.report_flow`."""
-        image, now_ms, epoch = self._engine.current.image, self._engine.clock.monotonic_ms(), self._election.epoch
+        """Answers a broker's report; it is `AccountingServices.report_flow`."""
+        image, now_ms, epoch = (
+            self._services.metadata.current.image,
+            self._services.clock.monotonic_ms(),
+            self._election.epoch,
+        )
         if epoch is None or epoch != request.master_epoch:
             return ReportFlowResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
         if self._ledger is None or self._ledger_of != self._election.times_elected:
@@ -230,7 +242,7 @@ class FlowControl:
             or not ledger.begin(request.broker_id, request.broker_epoch, request.sequence, now_ms)
         ):
             return ReportFlowResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
-        if request.broker_id == self._engine.broker_id:
+        if request.broker_id == self._services.broker_id:
             ledger.sweep(now_ms)
         shares = self._shares(ledger, image, request, now_ms)
         shares += _reviews(ledger, request.broker_id, {(s.instance_id, s.direction, s.key) for s in shares}, now_ms)

@@ -21,13 +21,14 @@ from brokers.engine.errors import StartFailed
 from brokers.engine.handlers.api_table import DISPATCH_TABLE
 from brokers.engine.handlers.auth.certificate_session import CertificateSession, UnwelcomeSession
 from brokers.engine.handlers.auth.sasl import SaslSession
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import Session
 from brokers.engine.network import endings
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.in_clear import IN_CLEAR
 from brokers.engine.network.interfaces import Session as AnySession
 from brokers.engine.network.listener import Listeners
+from brokers.engine.network.listener_group import GroupSpec
 from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
 from brokers.engine.network.port import Listener
 from brokers.engine.replication.coordinator_forwarders import ForwardedIdentity
@@ -73,18 +74,18 @@ class InternalSecurity:
 
     # -- who comes ----------------------------------------------------------------------------------------------------
 
-    def bind(self, engine: Engine, listeners: Listeners) -> Listener:
+    def bind(self, services: BrokerServices, listeners: Listeners) -> Listener:
         """Takes the internal port. Raises OSError."""
         config = self._config
 
         def by_secret(connection: Connection) -> SaslSession:
-            return SaslSession(engine, connection, DISPATCH_TABLE, listeners.reports.authentication_failed)
+            return SaslSession(services, connection, DISPATCH_TABLE, listeners.reports.authentication_failed)
 
         def session_of(process: ProcessIdentity | None, connection: Connection) -> AnySession:
             tell_failed = listeners.reports.authentication_failed
             if process is None or not external.may_enter(process, config.cluster_id):
                 return UnwelcomeSession(connection, tell_failed, process)
-            return CertificateSession(engine, connection, DISPATCH_TABLE, tell_failed, process)
+            return CertificateSession(services, connection, DISPATCH_TABLE, tell_failed, process)
 
         def by_certificate(tls: ssl.SSLSocket) -> MakeSession:
             return partial(session_of, identity_in(tls.getpeercert()))
@@ -95,9 +96,13 @@ class InternalSecurity:
                 tls=self.server_context, identify=by_certificate, admits_plaintext=lambda: self.accepts_secret
             )
         self._listener = listeners.bind(
-            INTERNAL_LISTENER, config.internal_host, config.internal_port, by_secret, config.connections_max,
-            is_protected=True, rules=rules,
-        )  # fmt: skip
+            INTERNAL_LISTENER,
+            config.internal_host,
+            config.internal_port,
+            by_secret,
+            group=GroupSpec(INTERNAL_LISTENER, connections_max=config.connections_max, is_protected=True),
+            rules=rules,
+        )
         return self._listener
 
     def admin_rules(self) -> ListenerRules:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.flowmaster.election import FlowMasterElection
 from brokers.engine.flowmaster.pools import PoolAnswer, PoolCharge, PoolLedger
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -43,18 +43,18 @@ class PoolCharges:
     """Both sides: this broker's charges, and those of all brokers while it is flow master."""
 
     def __init__(
-        self, engine: Engine, connect: Connect, election: FlowMasterElection, layouts: Mapping[str, Layout]
+        self, services: BrokerServices, connect: Connect, election: FlowMasterElection, layouts: Mapping[str, Layout]
     ) -> None:
         """Plugs itself into `engine`; `layouts` has the leaders of each instance."""
-        self._engine = engine
+        self._services = services
         self._layouts = layouts
         self._election = election
-        self._pools = engine.accountings.pools
+        self._pools = services.accounting.accountings.pools
         self._peers = Peers(
             connect=connect,
-            call_later=lambda delay_ms, callback: engine.loop.call_later(delay_ms / 1000, callback),
-            monotonic_ms=engine.clock.monotonic_ms,
-            client_id=f"broker-{engine.broker_id}-pools",
+            call_later=lambda delay_ms, callback: services.loop.call_later(delay_ms / 1000, callback),
+            monotonic_ms=services.clock.monotonic_ms,
+            client_id=f"broker-{services.broker_id}-pools",
         )
         self._broker_epoch = -1
         self._sequence = 0
@@ -63,8 +63,8 @@ class PoolCharges:
         self._ledger: PoolLedger | None = None
         self._ledger_of = 0
         self._pools.on_hurry = self._hurried.set
-        engine.charge_pools = self.answer
-        engine.current.subscribe(self.on_image)
+        services.accounting.charge_pools = self.answer
+        services.metadata.current.subscribe(self.on_image)
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         if before.brokers is not after.brokers:
@@ -83,7 +83,7 @@ class PoolCharges:
     # -- as a broker ---------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        now_ms = self._engine.clock.monotonic_ms
+        now_ms = self._services.clock.monotonic_ms
         while True:
             contended = self._pools.contended(now_ms())
             if not contended:
@@ -100,11 +100,11 @@ class PoolCharges:
             await asyncio.sleep(interval_ms / 1000)
 
     async def _charge(self, pools: list[Pool]) -> None:
-        engine, image = self._engine, self._engine.current.image
+        services, image = self._services, self._services.metadata.current.image
         self._sequence += 1
-        now_ms = engine.clock.monotonic_ms()
+        now_ms = services.clock.monotonic_ms()
         request = ChargePoolsRequest(
-            broker_id=engine.broker_id,
+            broker_id=services.broker_id,
             broker_epoch=self._broker_epoch,
             master_epoch=image.flow_master_epoch,
             sequence=self._sequence,
@@ -115,7 +115,7 @@ class PoolCharges:
             for pool in pools:
                 pool.lost()
             return
-        now_ms = engine.clock.monotonic_ms()
+        now_ms = services.clock.monotonic_ms()
         for pool, pace in zip(pools, response.paces, strict=True):
             if pace.is_known:
                 pool.answered(pace.due_in_us, pace.is_contended, now_ms)
@@ -123,7 +123,7 @@ class PoolCharges:
                 pool.lost()
 
     async def _ask(self, flow_master_id: int, request: ChargePoolsRequest) -> ChargePoolsResponse | None:
-        if flow_master_id == self._engine.broker_id:
+        if flow_master_id == self._services.broker_id:
             return self.answer(request)
         try:
             response: Any = await self._peers.request(
@@ -137,12 +137,16 @@ class PoolCharges:
     # -- as flow master ------------------------------------------------------------------------------------------------
 
     def answer(self, request: ChargePoolsRequest) -> ChargePoolsResponse:
-        """Charges a broker's request; it is `Engine.charge_pools`."""
-        image, epoch, now_ms = self._engine.current.image, self._election.epoch, self._engine.clock.monotonic_ms()
+        """Charges a broker's request; it is `AccountingServices.charge_pools`."""
+        image, epoch, now_ms = (
+            self._services.metadata.current.image,
+            self._election.epoch,
+            self._services.clock.monotonic_ms(),
+        )
         if epoch is None or epoch != request.master_epoch:
             return ChargePoolsResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
         if self._ledger is None or self._ledger_of != self._election.times_elected:
-            self._ledger = PoolLedger(max(0, self._engine.accountings.burst_ms), now_ms)
+            self._ledger = PoolLedger(max(0, self._services.accounting.accountings.burst_ms), now_ms)
             self._ledger_of = self._election.times_elected
         ledger, broker = self._ledger, image.brokers.get(request.broker_id)
         ledger.on_brokers(image.brokers.keys())

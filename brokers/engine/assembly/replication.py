@@ -11,7 +11,7 @@ import structlog
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from brokers.engine.config import EngineConfig
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.replication.fetchers import CHECK_INTERVAL_MS, Fetchers
 from brokers.engine.replication.interfaces import Connect
@@ -38,15 +38,15 @@ class Replication:
     def __init__(
         self,
         config: EngineConfig,
-        engine: Engine,
+        services: BrokerServices,
         watcher: ClusterWatcher,
         broker_epoch: Callable[[], int],
         connect: Connect,
         forget_deleted: Callable[[], Awaitable[bool]],
     ) -> None:
         """`forget_deleted` has the checkpoint files forget deleted partitions, and says whether it could."""
-        loop, clock = engine.loop, engine.clock
-        current, store = engine.current, engine.store
+        loop, clock = services.loop, services.clock
+        current, store = services.metadata.current, services.metadata.store
 
         def call_later(delay_ms: int, callback: Callable[[], object]) -> asyncio.TimerHandle:
             return loop.call_later(delay_ms / 1000, callback)
@@ -55,14 +55,14 @@ class Replication:
         self.fetchers = Fetchers(
             broker_id=config.broker_id,
             broker_epoch=broker_epoch,
-            table=engine.table,
+            table=services.storage.table,
             clock=clock,
             connect=connect,
             call_later=call_later,
-            persist_log_start_offsets=engine.starts.keep,
+            persist_log_start_offsets=services.storage.starts.keep,
             throttle=self.follower_throttle,
         )
-        self._own_turns = engine.own_turns
+        self._own_turns = services.own_turns
         self._write_checkpoints = forget_deleted
         # Called when some of the partitions that waited to be made are there.
         self.on_made: Callable[[], object] = lambda: None
@@ -70,19 +70,19 @@ class Replication:
         self._awaited = asyncio.Event()
         # Some of them for the checkpoint files to forget what was called like them.
         self._checkpoint_wanted = asyncio.Event()
-        self.roles = self._roles(config, engine)
+        self.roles = self._roles(config, services)
         self.publisher = IsrPublisher(
             broker_id=config.broker_id,
-            table=engine.table,
+            table=services.storage.table,
             current=current,
             store=store,
             read_again=watcher.mark_topics,
             monotonic_ms=clock.monotonic_ms,
             lag_ms_max=config.replica_lag_ms_max,
         )
-        engine.replication_throttle = ReplicationThrottle(config.leader_throttle_bytes_per_s)
-        engine.may_join_isr = self.publisher.consider
-        engine.stall_detector = self._stall_detector = StallDetector(
+        services.storage.replication_throttle = ReplicationThrottle(config.leader_throttle_bytes_per_s)
+        services.storage.may_join_isr = self.publisher.consider
+        services.storage.stall_detector = self._stall_detector = StallDetector(
             clock.now_ms(), config.session_timeout_ms // PAUSES_PER_SESSION
         )
         self._stall_detector.subscribe(self._on_pause)
@@ -93,13 +93,13 @@ class Replication:
         current.subscribe(self._on_image)
         current.subscribe(self.publisher.on_image)
 
-    def _roles(self, config: EngineConfig, engine: Engine) -> Roles:
+    def _roles(self, config: EngineConfig, services: BrokerServices) -> Roles:
         return Roles(
             broker_id=config.broker_id,
-            table=engine.table,
+            table=services.storage.table,
             fetchers=self.fetchers,
-            now_ms=engine.clock.now_ms,
-            monotonic_ms=engine.clock.monotonic_ms,
+            now_ms=services.clock.now_ms,
+            monotonic_ms=services.clock.monotonic_ms,
             wake=self._awaited.set,
             want_checkpoint=self._checkpoint_wanted.set,
         )

@@ -13,7 +13,7 @@ from brokers.engine.assembly.tls_routes import RouteRefused, TlsRoute
 from brokers.engine.handlers.api_table import DISPATCH_TABLE
 from brokers.engine.handlers.auth.certificate_sessions import CertificateRoute
 from brokers.engine.handlers.auth.tenant_sasl import ReportFailure, SaslRoute, TenantSaslSession
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import Session
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.listener_rules import ListenerRules, MakeSession
@@ -49,13 +49,13 @@ class AddressFilter:
         return self._list.admits(peer_address(address))
 
 
-def tls_of(engine: Engine, instance_id: str, route: RouteDocument, contexts: TlsContexts) -> TlsRoute | None:
+def tls_of(services: BrokerServices, instance_id: str, route: RouteDocument, contexts: TlsContexts) -> TlsRoute | None:
     """None: the route has no TLS."""
     if not route.has_tls:
         return None
     clients = None
     if route.has_client_certificates:
-        clients = CertificateRoute(engine, instance_id, route.name, DISPATCH_TABLE)
+        clients = CertificateRoute(services, instance_id, route.name, DISPATCH_TABLE)
     return TlsRoute(contexts, clients)
 
 
@@ -75,13 +75,15 @@ def rules_of(route: RouteDocument, tls: TlsRoute | None, certificates: Certifica
     )
 
 
-def session_maker(engine: Engine, instance_id: str, route: RouteDocument, report_failure: ReportFailure) -> MakeSession:
+def session_maker(
+    services: BrokerServices, instance_id: str, route: RouteDocument, report_failure: ReportFailure
+) -> MakeSession:
     """CKA-9: the port decides the instance, no credential can change it; what is proven is which of its users."""
     if route.has_client_certificates:
         return _nobody
     if route.has_sasl:
-        return _MakeSaslSession(SaslRoute(engine, instance_id, route.name, DISPATCH_TABLE, report_failure))
-    return _MakeAnonymousSession(engine, instance_id, route.name)
+        return _MakeSaslSession(SaslRoute(services, instance_id, route.name, DISPATCH_TABLE, report_failure))
+    return _MakeAnonymousSession(services, instance_id, route.name)
 
 
 def _nobody(_connection: Connection) -> Session:
@@ -91,14 +93,14 @@ def _nobody(_connection: Connection) -> Session:
 class _MakeAnonymousSession:
     """Whoever reaches the port may speak."""
 
-    def __init__(self, engine: Engine, instance_id: str, route_name: str) -> None:
-        self._engine = engine
+    def __init__(self, services: BrokerServices, instance_id: str, route_name: str) -> None:
+        self._services = services
         self._principal = of_tenant_port(instance_id)
         self._route_name = route_name
 
     def __call__(self, connection: Connection) -> Session:
-        engine, principal = self._engine, self._principal
-        return Session(engine, connection, principal, ADVERTISED_TENANT, DISPATCH_TABLE, route_name=self._route_name)
+        services, principal = self._services, self._principal
+        return Session(services, connection, principal, ADVERTISED_TENANT, DISPATCH_TABLE, route_name=self._route_name)
 
 
 class _MakeSaslSession:

@@ -7,9 +7,9 @@ from typing import Final
 
 from brokers.engine.coordinators.interfaces import LogUnreadable, Stored
 from brokers.engine.coordinators.result import Now
-from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.fetch.prefetch import Missing, prefetch
 from brokers.engine.handlers.produce.delayed_produce import error_of
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.partitions.delayed_operations import DelayedReplication, LeadershipCheck
 from brokers.engine.partitions.leadership_check import leads_alone
 from brokers.engine.partitions.partition import LOG_END, Partition
@@ -28,8 +28,8 @@ READ_BYTES: Final = 65_536
 class PartitionLog:
     """Of the leadership that `partition` has at this moment."""
 
-    def __init__(self, engine: Engine, partition: Partition) -> None:
-        self._engine = engine
+    def __init__(self, services: BrokerServices, partition: Partition) -> None:
+        self._services = services
         self._partition = partition
         self.index = partition.index
         self.leader_epoch = partition.leader_epoch
@@ -48,7 +48,7 @@ class PartitionLog:
         return self._partition.log_start_offset
 
     def append(self, batch: bytearray, now: Now, verification_token: int) -> tuple[int, int]:
-        stall_detector = self._engine.stall_detector
+        stall_detector = self._services.storage.stall_detector
         if now.wall_ms - stall_detector.checked_ms > stall_detector.pause_ms_max:
             stall_detector.check(now.wall_ms)
         if not self.is_led:
@@ -57,7 +57,7 @@ class PartitionLog:
         return result.error_code, result.last_offset
 
     def when_committed(self, last_offset: int, on_complete: Callable[[int], None]) -> DelayedReplication:
-        partition, loop = self._partition, self._engine.loop
+        partition, loop = self._partition, self._services.loop
         wait = DelayedReplication(lambda: loop.call_soon(tell))
 
         def tell() -> None:
@@ -74,23 +74,23 @@ class PartitionLog:
         return leads_alone(self._partition)
 
     def when_confirmed(self, on_complete: Callable[[int], None]) -> LeadershipCheck:
-        loop = self._engine.loop
+        loop = self._services.loop
 
         def tell() -> None:
             on_complete(0 if question.is_confirmed and self.is_led else int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
-        question = self._engine.leadership_checks.ask(self._partition, lambda: loop.call_soon(tell))
+        question = self._services.storage.leadership_checks.ask(self._partition, lambda: loop.call_soon(tell))
         return question
 
     async def read(self, offset: int) -> tuple[Sequence[Stored], int]:
         # Others have their turn before, never between finding the end and saying so; of many that load, one.
-        await self._engine.own_turns.take()
+        await self._services.own_turns.take()
         while True:
             if not self.is_led:
                 raise LogUnreadable("the leadership is gone")
             result = self._partition.read(offset, READ_BYTES, min_one_batch=True, isolation=LOG_END, wait=False)
             if result.uncached is not None:
-                await prefetch(self._engine, [Missing(self._partition, result.uncached)])
+                await prefetch(self._services, [Missing(self._partition, result.uncached)])
                 continue
             if result.error_code:
                 raise LogUnreadable(f"reading from offset {offset} failed with error {result.error_code}")

@@ -18,7 +18,7 @@ from brokers.engine.capacity.credits import StorageCredits
 from brokers.engine.capacity.ledger import Bought, Change, Filled, ReportedUse, StorageLedger
 from brokers.engine.capacity.room import UNBOUNDED, StorageRoom
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -51,17 +51,17 @@ TRIM_INTERVAL_S: Final = 1.0
 class StorageCapacity:
     """Subscribes to the image: create it before whoever makes partitions, which are given their rooms here."""
 
-    def __init__(self, engine: Engine, connect: Connect) -> None:
-        self._engine = engine
+    def __init__(self, services: BrokerServices, connect: Connect) -> None:
+        self._services = services
         self.credits = StorageCredits()
-        self.use = StorageUse(engine)
+        self.use = StorageUse(services)
         self._ledger: StorageLedger | None = None
         self._ledger_term = -1
         self._peers = Peers(
             connect=connect,
-            call_later=lambda delay_ms, callback: engine.loop.call_later(delay_ms / 1000, callback),
-            monotonic_ms=engine.clock.monotonic_ms,
-            client_id=f"broker-{engine.broker_id}-storage",
+            call_later=lambda delay_ms, callback: services.loop.call_later(delay_ms / 1000, callback),
+            monotonic_ms=services.clock.monotonic_ms,
+            client_id=f"broker-{services.broker_id}-storage",
         )
         self._wake = asyncio.Event()
         self._everything_measured_ms = 0
@@ -75,9 +75,9 @@ class StorageCapacity:
         self._full: set[str] = set()
         # Of instances that are gone.
         self._refused_before = 0
-        engine.table.room_of = self.room_of
-        engine.allot_storage = self.answer
-        engine.current.subscribe(self.on_image)
+        services.storage.table.room_of = self.room_of
+        services.accounting.allot_storage = self.answer
+        services.metadata.current.subscribe(self.on_image)
 
     # -- rooms ---------------------------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class StorageCapacity:
         room = self.credits.rooms.get(instance_id)
         if room is None:
             room = self.credits.rooms[instance_id] = StorageRoom(ask=self._wake.set)
-            instance = self._engine.current.image.instances.get(instance_id)
+            instance = self._services.metadata.current.image.instances.get(instance_id)
             if instance is not None:
                 self.credits.begin(room, instance.document.capacity_bytes, self._held.pop(instance_id, 0))
         return room
@@ -123,15 +123,15 @@ class StorageCapacity:
 
     def filled(self, percent: int = FILLED_PERCENT) -> list[Filled] | None:
         """Instances that use so much of what they bought, as the controller knows them; None of everybody else."""
-        engine = self._engine
-        image = engine.current.image
+        services = self._services
+        image = services.metadata.current.image
         if (
             self._ledger is None
-            or image.controller_id != engine.broker_id
+            or image.controller_id != services.broker_id
             or self._ledger_term != image.controller_epoch
         ):
             return None
-        return self._ledger.filled(percent, engine.clock.monotonic_ms())
+        return self._ledger.filled(percent, services.clock.monotonic_ms())
 
     @property
     def refused(self) -> int:
@@ -162,12 +162,12 @@ class StorageCapacity:
             await asyncio.sleep(REPORT_PAUSE_S)
 
     async def _report(self) -> None:
-        image = self._engine.current.image
+        image = self._services.metadata.current.image
         if image.controller_epoch != self.credits.term:
             self.credits.on_term(image.controller_epoch)
             self._is_complete = False
             self._first_version_until_ms = 0
-        now_ms = self._engine.clock.monotonic_ms()
+        now_ms = self._services.clock.monotonic_ms()
         everything = not self._is_complete or now_ms - self._everything_measured_ms >= IDLE_INTERVAL_MS
         if everything:
             self._everything_measured_ms = now_ms
@@ -188,7 +188,7 @@ class StorageCapacity:
     async def _send(self, image: ClusterImage, lines: Sequence[ReportedUse], is_complete: bool) -> bool:
         """Whether the controller answered."""
         request = AllotStorageRequest(
-            broker_id=self._engine.broker_id,
+            broker_id=self._services.broker_id,
             broker_epoch=-1 if self._broker_epoch is None else self._broker_epoch,
             controller_epoch=image.controller_epoch,
             is_complete=is_complete,
@@ -204,7 +204,7 @@ class StorageCapacity:
                 for line in lines
             ],
         )
-        if image.controller_id == self._engine.broker_id:
+        if image.controller_id == self._services.broker_id:
             response = self.answer(request)
         else:
             try:
@@ -213,9 +213,9 @@ class StorageCapacity:
                 )
             except PeerUnavailable:
                 if self._version():
-                    self._first_version_until_ms = self._engine.clock.monotonic_ms() + FIRST_VERSION_MS
+                    self._first_version_until_ms = self._services.clock.monotonic_ms() + FIRST_VERSION_MS
                 return False
-        if response.error_code or self._engine.current.image.controller_epoch != image.controller_epoch:
+        if response.error_code or self._services.metadata.current.image.controller_epoch != image.controller_epoch:
             return False
         changes = [
             Change(
@@ -230,7 +230,7 @@ class StorageCapacity:
             )
             for change in response.changes
         ]
-        self.answered_ms = self._engine.clock.monotonic_ms()
+        self.answered_ms = self._services.clock.monotonic_ms()
         if self.credits.apply(image.controller_epoch, lines, changes):
             self._wake.set()
         self._tell(changes)
@@ -238,7 +238,7 @@ class StorageCapacity:
 
     def _version(self) -> int:
         """A controller of an earlier version hangs up on the latest one: it is asked in the first for a while."""
-        return 0 if self._engine.clock.monotonic_ms() < self._first_version_until_ms else LATEST_VERSION
+        return 0 if self._services.clock.monotonic_ms() < self._first_version_until_ms else LATEST_VERSION
 
     def _tell(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -255,9 +255,9 @@ class StorageCapacity:
     # -- as controller -------------------------------------------------------------------------------------------------
 
     def answer(self, request: AllotStorageRequest) -> AllotStorageResponse:
-        """`Engine.allot_storage`."""
-        image, now_ms = self._engine.current.image, self._engine.clock.monotonic_ms()
-        if image.controller_id != self._engine.broker_id or image.controller_epoch != request.controller_epoch:
+        """Answers a broker's request for room; it is `AccountingServices.allot_storage`."""
+        image, now_ms = self._services.metadata.current.image, self._services.clock.monotonic_ms()
+        if image.controller_id != self._services.broker_id or image.controller_epoch != request.controller_epoch:
             return AllotStorageResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
         if self._ledger is None or self._ledger_term != image.controller_epoch:
             self._ledger, self._ledger_term = StorageLedger(now_ms), image.controller_epoch

@@ -28,7 +28,7 @@ from brokers.engine.capacity.shortening import (
     segments_to_delete,
 )
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.shortening import close_active, delete_oldest
@@ -78,14 +78,14 @@ class _State:
 class StorageShortening:
     """`segments` and `freed_bytes` (replicas included) were deleted since this process began."""
 
-    def __init__(self, engine: Engine, storage: StorageCapacity) -> None:
-        self._engine = engine
+    def __init__(self, services: BrokerServices, storage: StorageCapacity) -> None:
+        self._services = services
         self._storage = storage
         self._states: dict[str, _State] = {}
         self._rounds = 0
         self.segments = 0
         self.freed_bytes = 0
-        engine.current.subscribe(self.on_image)
+        services.metadata.current.subscribe(self.on_image)
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         if before.instances is after.instances:
@@ -99,7 +99,7 @@ class StorageShortening:
                     room.is_shortened = False
         for instance_id, instance in after.instances.items():
             if instance.document.settings.storage_when_full == SHRINK_RETENTION and instance_id not in self._states:
-                self._states[instance_id] = _State(led_since_ms=self._engine.clock.monotonic_ms())
+                self._states[instance_id] = _State(led_since_ms=self._services.clock.monotonic_ms())
 
     def keep_going(self, periodic: Periodic) -> None:
         periodic.every(SHORTEN_INTERVAL_S, self.run_once)
@@ -107,11 +107,11 @@ class StorageShortening:
     async def run_once(self) -> None:
         self._rounds += 1
         for instance_id in tuple(self._states):
-            await self._engine.own_turns.all_of(self._shorten(instance_id))
+            await self._services.own_turns.all_of(self._shorten(instance_id))
 
     def shown(self) -> dict[str, dict[str, Any]]:
         """Of instances whose retention was shortened lately: when, and the oldest record left of some topics."""
-        now_ms, monotonic_ms = self._engine.clock.now_ms(), self._engine.clock.monotonic_ms()
+        now_ms, monotonic_ms = self._services.clock.now_ms(), self._services.clock.monotonic_ms()
         result: dict[str, dict[str, Any]] = {}
         for instance_id, state in self._states.items():
             if state.shortened_ms is not None and monotonic_ms - state.shortened_ms < SHOWN_MS:
@@ -125,7 +125,7 @@ class StorageShortening:
 
     def _shorten(self, instance_id: str) -> Generator[None, None, None]:
         state = self._states.get(instance_id)
-        instance = self._engine.current.image.instances.get(instance_id)
+        instance = self._services.metadata.current.image.instances.get(instance_id)
         if state is None or instance is None:
             return
         bought_bytes = instance.document.capacity_bytes
@@ -134,7 +134,7 @@ class StorageShortening:
         is_near = total is not None and total.used_bytes * 100 >= bought_bytes * NEAR_PERCENT
         if room is not None and not is_near:
             room.is_shortened = True
-            state.hope_until_ms = self._engine.clock.monotonic_ms() + HOPE_MS
+            state.hope_until_ms = self._services.clock.monotonic_ms() + HOPE_MS
         if not is_near and self._rounds % IDLE_ROUNDS:
             return
         led, followed = self._partitions(instance)
@@ -144,7 +144,7 @@ class StorageShortening:
             yield
         for partition in led:
             if self._is_led(partition) and _is_piece(partition, bought_bytes):
-                close_active(self._engine.table, partition, self._engine.clock.now_ms())
+                close_active(self._services.storage.table, partition, self._services.clock.now_ms())
                 yield
         if total is None or room is None or total.counted_bytes == UNKNOWN:
             return
@@ -152,7 +152,7 @@ class StorageShortening:
         held_bytes = self._storage.use.of(instance_id)
         figures = StorageFigures(bought_bytes, total.reported_bytes, total.counted_bytes, held_bytes)
         yield from self._decide(instance, state, led, figures)
-        room.is_shortened = self._engine.clock.monotonic_ms() < state.hope_until_ms
+        room.is_shortened = self._services.clock.monotonic_ms() < state.hope_until_ms
 
     def _decide(
         self, instance: InstanceImage, state: _State, led: list[Partition], figures: StorageFigures
@@ -160,7 +160,7 @@ class StorageShortening:
         """What is seen in two rounds is so. While the controller is not heard, or a leader has changed lately and its
         partition may be counted twice, nothing goes.
         """
-        now_ms = self._engine.clock.monotonic_ms()
+        now_ms = self._services.clock.monotonic_ms()
         was_over, state.is_over = state.is_over, is_shortened(figures, state.is_shortened)
         state.is_shortened = state.is_over and (was_over or state.is_shortened)
         is_heard = now_ms - self._storage.answered_ms <= ANSWER_MS_MAX
@@ -180,7 +180,7 @@ class StorageShortening:
             for partition in topic.partitions
         }
         if any(leaders.get(key, leader) != leader for key, leader in state.leaders.items()):
-            state.led_since_ms = self._engine.clock.monotonic_ms()
+            state.led_since_ms = self._services.clock.monotonic_ms()
         state.image, state.leaders = instance, leaders
 
     def _partitions(self, instance: InstanceImage) -> tuple[list[Partition], list[Partition]]:
@@ -189,14 +189,14 @@ class StorageShortening:
         followed: list[Partition] = []
         for topic in instance.topics.values():
             for line in topic.partitions:
-                partition = self._engine.table.get(topic.name, line.index)
+                partition = self._services.storage.table.get(topic.name, line.index)
                 if partition is not None and not partition.offline and partition.config.log.retention.delete:
                     (led if partition.is_leader else followed).append(partition)
         return led, followed
 
     def _is_held(self, partition: Partition) -> bool:
         """Between two turns a partition may go, and its directory with it."""
-        return self._engine.table.get(partition.topic, partition.index) is partition and not partition.offline
+        return self._services.storage.table.get(partition.topic, partition.index) is partition and not partition.offline
 
     def _is_led(self, partition: Partition) -> bool:
         return partition.is_leader and self._is_held(partition)
@@ -205,12 +205,12 @@ class StorageShortening:
         """The leader's log starts later: the files here that lie below go as well, without waiting for retention."""
         if partition.is_leader or not self._is_held(partition):
             return
-        held, now_ms = partition.log, self._engine.clock.now_ms()
+        held, now_ms = partition.log, self._services.clock.now_ms()
         active = held.active
         if active.size_bytes and (_is_piece(partition, bought_bytes) or held.log_start_offset > active.base_offset):
-            close_active(self._engine.table, partition, now_ms)
+            close_active(self._services.storage.table, partition, now_ms)
         if len(held.segments) > 1 and held.segments[1].base_offset <= held.log_start_offset:
-            self._engine.table.apply_retention_to(partition, now_ms)
+            self._services.storage.table.apply_retention_to(partition, now_ms)
 
     def _delete(
         self, instance: InstanceImage, state: _State, led: list[Partition], figures: StorageFigures
@@ -223,7 +223,7 @@ class StorageShortening:
         for partition in led:
             logs[partition.topic, partition.index] = self._old_segments(partition)
             yield
-        now_ms = self._engine.clock.now_ms()
+        now_ms = self._services.clock.now_ms()
         chosen = segments_to_delete(logs, wanted_bytes, now_ms=now_ms, floor_ms=floor_ms, is_urgent=is_urgent(figures))
         freed_bytes = 0
         for partition in led:
@@ -250,7 +250,7 @@ class StorageShortening:
                     break
                 result.append(OldSegment(segment.disk_bytes * replicas, segment.largest_timestamp()))
         except StorageFailed as failure:
-            self._engine.table.storage_failed(failure)
+            self._services.storage.table.storage_failed(failure)
             return []
         return result
 
@@ -260,16 +260,16 @@ class StorageShortening:
         """
         if not self._is_led(partition) or not partition.log.active.size_bytes:
             return
-        now_ms = self._engine.clock.now_ms()
+        now_ms = self._services.clock.now_ms()
         is_old = now_ms - partition.log.active.created_ms >= floor_ms
         if is_old and len(partition.log.segments) < CLOSED_BY_AGE_MAX:
-            close_active(self._engine.table, partition, now_ms)
+            close_active(self._services.storage.table, partition, now_ms)
 
     def _delete_from(
         self, instance: InstanceImage, state: _State, partition: Partition, gone: list[OldSegment]
     ) -> None:
-        clock = self._engine.clock
-        if not delete_oldest(self._engine.table, partition, len(gone), clock.now_ms()):
+        clock = self._services.clock
+        if not delete_oldest(self._services.storage.table, partition, len(gone), clock.now_ms()):
             return
         state.shortened_ms = clock.monotonic_ms()
         state.hope_until_ms = state.shortened_ms + HOPE_MS
@@ -286,7 +286,7 @@ class StorageShortening:
                 del state.topics[next(iter(state.topics))]
 
     def _log(self, instance: InstanceImage, state: _State, chosen: Mapping[PartitionKey, int]) -> None:
-        now_ms = self._engine.clock.monotonic_ms()
+        now_ms = self._services.clock.monotonic_ms()
         if chosen and (state.logged_ms is None or now_ms - state.logged_ms >= LOGGED_EVERY_MS):
             state.logged_ms = now_ms
             log.info(

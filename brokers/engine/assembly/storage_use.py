@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.scheduling.time_slice import yield_to_others
 from instances.naming import split_internal
 
@@ -29,8 +29,8 @@ class _Led(NamedTuple):
 class StorageUse:
     """`bytes_by_instance`: as it was measured last."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, services: BrokerServices) -> None:
+        self._services = services
         self._led: dict[str, _Led] = {}
         self.bytes_by_instance: dict[str, int] = {}
 
@@ -47,13 +47,13 @@ class StorageUse:
 
     def of(self, instance_id: str) -> int:
         """One instance, at once."""
-        instance = self._engine.current.image.instances.get(instance_id)
+        instance = self._services.metadata.current.image.instances.get(instance_id)
         if instance is None:
             return 0
         known = self._led.get(instance_id)
         if known is None or known.of is not instance:
             known = self._led[instance_id] = _Led(instance, self._led_of(instance))
-        table, result = self._engine.table, 0
+        table, result = self._services.storage.table, 0
         for topic, index, replicas in known.partitions:
             partition = table.get(topic, index)
             if partition is not None and not partition.offline:
@@ -71,10 +71,10 @@ class StorageUse:
         less in a second, and is believed when the others have reported.
         """
         known = self._led.get(instance_id)
-        return known is None or known.of is not self._engine.current.image.instances.get(instance_id)
+        return known is None or known.of is not self._services.metadata.current.image.instances.get(instance_id)
 
     def _led_of(self, instance: InstanceImage) -> list[tuple[str, int, int]]:
-        me = self._engine.broker_id
+        me = self._services.broker_id
         return [
             (topic.name, partition.index, len(partition.target))
             for topic in instance.topics.values()
@@ -89,7 +89,7 @@ class StorageUse:
     def held_bytes(self, image: ClusterImage) -> Counter[str]:
         """What all logs here take, led or followed, once for each replica: for a start, at which nobody leads yet."""
         result: Counter[str] = Counter()
-        for partition in self._engine.table:
+        for partition in self._services.storage.table:
             instance_id, _ = split_internal(partition.topic)
             topic = image.topics.get(partition.topic)
             if instance_id is not None and topic is not None and partition.index < len(topic.partitions):

@@ -16,9 +16,10 @@ from brokers.engine.assembly.tls_contexts import TlsContexts
 from brokers.engine.assembly.tls_routes import NO_CERTIFICATES, RouteRefused, TlsRoute
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.network.admission import ADDRESS_RATE
 from brokers.engine.network.listener import Listeners
+from brokers.engine.network.listener_group import GroupSpec
 from brokers.engine.own_turns import PIECE_MS_MAX
 from brokers.engine.scheduling.weights import weight_of
 from brokers.engine.throttling.charging import Rule
@@ -36,8 +37,10 @@ class TenantListeners:
     word only.
     """
 
-    def __init__(self, engine: Engine, listeners: Listeners, bind_host: str, tls_contexts: TlsContexts) -> None:
-        self._engine = engine
+    def __init__(
+        self, services: BrokerServices, listeners: Listeners, bind_host: str, tls_contexts: TlsContexts
+    ) -> None:
+        self._services = services
         self._listeners = listeners
         self._bind_host = bind_host
         self._tls_contexts = tls_contexts
@@ -58,8 +61,8 @@ class TenantListeners:
         self._awaited: dict[str, None] = {}
         self._has_awaited = asyncio.Event()
         self._serving = False
-        listeners.on_held_back = self._on_held_back
-        listeners.connections_per_s = self._connections_per_s
+        listeners.policy.on_held_back = self._on_held_back
+        listeners.policy.connections_per_s = self._connections_per_s
 
     def __len__(self) -> int:
         return len(self._applied)
@@ -79,7 +82,7 @@ class TenantListeners:
         self._serving = True
         self.on_image(image, image)
         while self._awaited:
-            await self._engine.own_turns.take()
+            await self._services.own_turns.take()
             self._apply_some()
 
     async def open_in_turns(self) -> None:
@@ -88,7 +91,7 @@ class TenantListeners:
             await self._has_awaited.wait()
             self._has_awaited.clear()
             while self._awaited:
-                await self._engine.own_turns.take()
+                await self._services.own_turns.take()
                 self._apply_some()
 
     def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
@@ -109,7 +112,7 @@ class TenantListeners:
 
     def _apply_some(self) -> None:
         """As much as one turn has room for; to open a port takes some tenths of a millisecond."""
-        monotonic_ms, image = self._engine.clock.monotonic_ms, self._engine.current.image
+        monotonic_ms, image = self._services.clock.monotonic_ms, self._services.metadata.current.image
         ends_ms = monotonic_ms() + PIECE_MS_MAX
         while self._awaited and self._serving and monotonic_ms() < ends_ms:
             instance_id = next(iter(self._awaited))
@@ -122,7 +125,7 @@ class TenantListeners:
     def _remove(self, instance_id: str) -> None:
         self._want(instance_id, {}, "the instance is gone")
         tenant_id = self._applied[instance_id].tenant_of(instance_id)
-        self._engine.loop_weights.remove(instance_id)
+        self._services.accounting.loop_weights.remove(instance_id)
         self._set_weights(instance_id, tenant_id)
         del self._applied[instance_id], self._wanted[instance_id], self._open[instance_id]
         self._unable.pop(instance_id, None)
@@ -130,14 +133,14 @@ class TenantListeners:
         self._acknowledge(instance_id, None)
 
     def _apply(self, instance_id: str, document: InstanceDocument) -> None:
-        here = self._engine.broker_id
+        here = self._services.broker_id
         routes = [route for route in document.effective_routes if here in route.ports]
         wanted = {listener_name(instance_id, route.name): route for route in routes}
         self._want(instance_id, wanted, "the route changed")
         self._listeners.set_tenant(instance_id, document.tenant_of(instance_id))
         self._applied[instance_id] = document
         weight = weight_of(document.produce_bps, document.consume_bps)
-        self._engine.loop_weights.set(instance_id, document.tenant_of(instance_id), weight)
+        self._services.accounting.loop_weights.set(instance_id, document.tenant_of(instance_id), weight)
         self._unable.pop(instance_id, None)
         errors = {route.name: error for name, route in wanted.items() if (error := self._serve(name))}
         self._set_weights(instance_id, document.tenant_of(instance_id))
@@ -155,14 +158,14 @@ class TenantListeners:
         self._acknowledge(instance_id, ack)
 
     def _set_weights(self, instance_id: str, tenant_id: str) -> None:
-        weights = self._engine.loop_weights
+        weights = self._services.accounting.loop_weights
         self._listeners.set_weights(
             instance_id, weights.of_instance(instance_id), tenant_id, weights.of_tenant(tenant_id)
         )
 
     def _want(self, instance_id: str, wanted: dict[str, RouteDocument], reason: str) -> None:
         """Closes what is not as wanted any more. Another list or limit closes no port."""
-        here, is_open = self._engine.broker_id, self._open.setdefault(instance_id, {})
+        here, is_open = self._services.broker_id, self._open.setdefault(instance_id, {})
         for name, route in tuple(is_open.items()):
             now = wanted.get(name)
             if now is None or (now.security, now.ports[here]) != (route.security, route.ports[here]):
@@ -180,14 +183,14 @@ class TenantListeners:
         """
         instance_id = instance_of(name)
         route, is_open = self._wanted[instance_id][name], self._open[instance_id]
-        port = route.ports[self._engine.broker_id]
+        port = route.ports[self._services.broker_id]
         try:
             self._open_or_change(name, route, port)
         except (OSError, RouteRefused) as failure:
             reason = failure.strerror if isinstance(failure, OSError) else str(failure)
             if isinstance(failure, RouteRefused):
                 self._unable[instance_id] = f"{route.name}: {reason}"
-            if self._retries.failed(name, port, self._engine.clock.monotonic_ms()):
+            if self._retries.failed(name, port, self._services.clock.monotonic_ms()):
                 log.error("listener_not_opened", instance_id=instance_id, route=route.name, port=port, reason=reason)
             return f"port {port}: {reason}"
         is_open[name] = route
@@ -201,12 +204,12 @@ class TenantListeners:
         before, tls = self._open[instance_id].get(name), self._tls.get(name)
         if before is None:
             report_failure = self._listeners.reports.tenant_authentication_failed
-            make_session = session_maker(self._engine, instance_id, route, report_failure)
-            tls = tls_of(self._engine, instance_id, route, self._tls_contexts)
+            make_session = session_maker(self._services, instance_id, route, report_failure)
+            tls = tls_of(self._services, instance_id, route, self._tls_contexts)
             rules = rules_of(route, tls, certificates)
             tenant = self._applied[instance_id].tenant_of(instance_id)
             self._listeners.open(
-                name, self._bind_host, port, make_session, group=instance_id, tenant=tenant, rules=rules
+                name, self._bind_host, port, make_session, group=GroupSpec(instance_id, tenant), rules=rules
             )
             if tls is not None:
                 self._tls[name] = tls
@@ -219,18 +222,18 @@ class TenantListeners:
         """Tries the ports that could not be opened, each at its own pace. To be called often."""
         if not self._serving:
             return
-        for instance_id in {instance_of(name) for name in self._retries.due(self._engine.clock.monotonic_ms())}:
+        for instance_id in {instance_of(name) for name in self._retries.due(self._services.clock.monotonic_ms())}:
             self._apply(instance_id, self._applied[instance_id])
 
     def _on_held_back(self, listener: str, cause: str | None, delay_ms: int) -> None:
         """The instance's ledger says so: "Why am I slow?"."""
         if listener in self._applied:
-            accounting = self._engine.accountings.of(listener)
-            accounting.remember_connection(_rule_of(cause), delay_ms, self._engine.clock.now_ms())
+            accounting = self._services.accounting.accountings.of(listener)
+            accounting.remember_connection(_rule_of(cause), delay_ms, self._services.clock.now_ms())
 
     def _connections_per_s(self, instance_id: str, address: str) -> float | None:
         """As the image has it, so that a change is in force from the next connection on."""
-        quotas = self._engine.current.image.quotas
+        quotas = self._services.metadata.current.image.quotas
         if not quotas.of_addresses(instance_id):
             return None
         # A client of this machine's network comes with the name of the card beside its address.
@@ -260,10 +263,10 @@ class TenantListeners:
             while self._to_acknowledge:
                 instance_id, ack = next(iter(self._to_acknowledge.items()))
                 try:
-                    await self._engine.store.acknowledge_instance(self._engine.broker_id, instance_id, ack)
+                    await self._services.metadata.store.acknowledge_instance(self._services.broker_id, instance_id, ack)
                 except ClusterError as failure:
                     log.warning("instance_not_acknowledged", instance_id=instance_id, reason=str(failure))
-                    self._engine.loop.call_later(RETRY_DELAY_S, self._wake.set)
+                    self._services.loop.call_later(RETRY_DELAY_S, self._wake.set)
                     break
                 if self._to_acknowledge.get(instance_id) is ack:
                     del self._to_acknowledge[instance_id]
@@ -280,7 +283,7 @@ class TenantListeners:
             self._want(instance_id, {}, "the broker stops")
         for instance_id in tuple(self._acknowledged):
             try:
-                await self._engine.store.acknowledge_instance(self._engine.broker_id, instance_id, None)
+                await self._services.metadata.store.acknowledge_instance(self._services.broker_id, instance_id, None)
             except ClusterError:
                 log.warning("acknowledgements_left_to_expire")
                 return

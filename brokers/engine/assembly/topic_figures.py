@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Final
 
 from brokers.engine.cluster.image import TopicImage
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.partitions.topic_settings import SETTINGS
 
 # An answer ends with the topic that makes it as heavy as this; a topic weighs this much and one for each partition.
@@ -27,56 +27,57 @@ _CLEANUP: Final = "cleanup.policy"
 TopicRow = list[Any]
 
 
-def topic_figures(engine: Engine, instance_id: str, started_at_ms: int, *, after: str) -> dict[str, Any]:
+def topic_figures(services: BrokerServices, instance_id: str, started_at_ms: int, *, after: str) -> dict[str, Any]:
     """Lines of the topics with names behind `after`, in order. `next` is the last one's name where there are more."""
-    instance = engine.current.image.instances[instance_id]
+    instance = services.metadata.current.image.instances[instance_id]
     lines: list[TopicRow] = []
     weight, following = 0, None
     names = instance.sorted_names
     for name in islice(names, bisect_right(names, after), None):
         topic = instance.topics[name.encode()]
-        lines.append(_line(engine, topic))
+        lines.append(_line(services, topic))
         weight += TOPIC_WEIGHT + len(topic.partitions)
         if weight >= WEIGHT_PER_PAGE_MAX:
             following = name if name != names[-1] else None
             break
-    _add_traffic(engine, instance_id, lines)
+    _add_traffic(services, instance_id, lines)
     return {
-        "now_ms": engine.clock.now_ms(),
+        "now_ms": services.clock.now_ms(),
         "alive_since_ms": started_at_ms,
         "topics": lines,
         "next": following,
-        "refused_topics": [] if after else _refused(engine, instance_id),
+        "refused_topics": [] if after else _refused(services, instance_id),
     }
 
 
-def _refused(engine: Engine, instance_id: str) -> list[dict[str, Any]]:
+def _refused(services: BrokerServices, instance_id: str) -> list[dict[str, Any]]:
     """Topics that could not be made for clients that asked this broker; in the first answer alone."""
-    accounting = engine.accountings.get(instance_id)
-    return [] if accounting is None else accounting.refused_topics.as_json(engine.clock.now_ms())
+    accounting = services.accounting.accountings.get(instance_id)
+    return [] if accounting is None else accounting.refused_topics.as_json(services.clock.now_ms())
 
 
-def _line(engine: Engine, topic: TopicImage) -> TopicRow:
+def _line(services: BrokerServices, topic: TopicImage) -> TopicRow:
     led = size_bytes = messages = replicas = 0
     for wanted in topic.partitions:
         replicas = max(replicas, len(wanted.target))
-        partition = engine.table.get(topic.name, wanted.index)
+        partition = services.storage.table.get(topic.name, wanted.index)
         if partition is not None and partition.is_leader and not partition.offline:
             led += 1
             size_bytes += partition.size_bytes
             messages += partition.high_watermark - partition.log_start_offset
     return [
         topic.user_name, topic.topic_id.hex(), len(topic.partitions), replicas,
-        int(_in_force(engine, topic, _RETENTION)), _in_force(engine, topic, _CLEANUP), led, size_bytes, messages, 0, 0,
+        int(_in_force(services, topic, _RETENTION)), _in_force(services, topic, _CLEANUP), led, size_bytes, messages,
+        0, 0,
     ]  # fmt: skip
 
 
-def _in_force(engine: Engine, topic: TopicImage, name: str) -> str:
-    return topic.config.get(name) or engine.topic_defaults.get(name) or SETTINGS[name].default
+def _in_force(services: BrokerServices, topic: TopicImage, name: str) -> str:
+    return topic.config.get(name) or services.metadata.topic_defaults.get(name) or SETTINGS[name].default
 
 
-def _add_traffic(engine: Engine, instance_id: str, lines: list[TopicRow]) -> None:
-    accounting = engine.accountings.get(instance_id)
+def _add_traffic(services: BrokerServices, instance_id: str, lines: list[TopicRow]) -> None:
+    accounting = services.accounting.accountings.get(instance_id)
     if accounting is None:
         return
     by_name = {line[0]: line for line in lines}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.telemetry.metrics import Sample
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.traffic import STEP_MS
@@ -20,14 +20,16 @@ POINTS_PER_PAGE_MAX: Final = 2_000
 CAUSE_WEIGHT: Final = 8
 
 
-def traffic_page(engine: Engine, started_at_ms: int, *, since_ms: int, until_ms: int, after: str) -> dict[str, Any]:
+def traffic_page(
+    services: BrokerServices, started_at_ms: int, *, since_ms: int, until_ms: int, after: str
+) -> dict[str, Any]:
     """Of the instances with ids behind `after`: their seconds in `[since_ms, until_ms)`, and whole, the minutes in
     which somebody was held back last in that span. One instance is never cut in two.
     """
-    now_ms = engine.clock.now_ms()
+    now_ms = services.clock.now_ms()
     instances: dict[str, dict[str, Any]] = {}
     weight, following = 0, None
-    for instance_id, accounting in sorted(engine.accountings):
+    for instance_id, accounting in sorted(services.accounting.accountings):
         if instance_id <= after:
             continue
         points = accounting.traffic.points(since_ms, now_ms, until_ms)

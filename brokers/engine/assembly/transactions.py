@@ -24,9 +24,9 @@ from brokers.engine.coordinators.transactions.replies import (
     Verified,
     coordinator_error,
 )
-from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.groups.coordinator_calls import ask
 from brokers.engine.handlers.groups.find_coordinator import TRANSACTION, coordinator_of
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.transactions import write_markers
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -52,16 +52,16 @@ class Transactions:
 
     def __init__(
         self,
-        engine: Engine,
+        services: BrokerServices,
         loop: Loop,
         connect: Connect,
         counts: Counts,
         on_append: Callable[[Sequence[StateRecord], int], None],
     ) -> None:
-        self._engine = engine
+        self._services = services
         self._connect = connect
         self._counts = counts
-        settings = engine.coordination
+        settings = services.coordination.settings
         self._led: LedShards[TransactionRegistry] = LedShards(lambda: self.runtime.partitions)
         self.runtime: Runtime[TransactionMachine] = Runtime(
             topic=settings.transactions_topic.name,
@@ -77,36 +77,36 @@ class Transactions:
         self._coordinator_peers = self._peers("verification")
         self._all_peers = (self._marker_peers, self._late_marker_peers, self._coordinator_peers)
         self.link = MarkerLink(
-            broker_id=engine.broker_id,
-            image=lambda: engine.current.image,
+            broker_id=services.broker_id,
+            image=lambda: services.metadata.current.image,
             brokers=self._marker_peers,
             late_brokers=self._late_marker_peers,
-            write_here=lambda request: write_markers.write_markers(engine, request),
+            write_here=lambda request: write_markers.write_markers(services, request),
             report=self._report,
-            spawn=engine.spawn,
+            spawn=services.spawn,
             call_later=loop.call_later,
         )
-        engine.transactions = self.runtime
-        engine.verify_transaction = self.verify
-        engine.current.subscribe(self.on_image)
+        services.coordination.transactions = self.runtime
+        services.coordination.verify_transaction = self.verify
+        services.metadata.current.subscribe(self.on_image)
 
     def _peers(self, purpose: str) -> Peers:
-        engine = self._engine
+        services = self._services
         return Peers(
             connect=self._connect,
-            call_later=lambda delay_ms, callback: engine.loop.call_later(delay_ms / 1000, callback),
-            monotonic_ms=engine.clock.monotonic_ms,
-            client_id=f"broker-{engine.broker_id}-{purpose}",
+            call_later=lambda delay_ms, callback: services.loop.call_later(delay_ms / 1000, callback),
+            monotonic_ms=services.clock.monotonic_ms,
+            client_id=f"broker-{services.broker_id}-{purpose}",
         )
 
     def _make(self, log: StateLog) -> TransactionMachine:
-        engine = self._engine
+        services = self._services
         return CountedTransactions(
             self._counts,
             log.leader_epoch,
-            engine.coordination.transactions,
+            services.coordination.settings.transactions,
             lambda: log.high_watermark,
-            lambda instance_id: not engine.current.image.has_lost_instance(instance_id),
+            lambda instance_id: not services.metadata.current.image.has_lost_instance(instance_id),
             self._led,
         )
 
@@ -158,7 +158,7 @@ class Transactions:
         }
 
     def _was_reported_later(self, place: PartitionKey, producer_id: int, verified: Verified) -> bool:
-        partition = self._engine.table.get(*place)
+        partition = self._services.storage.table.get(*place)
         if partition is None or verified.coordinator_epoch == NO_COORDINATOR:
             return False
         return partition.log.producers.coordinator_epoch_of(producer_id) > verified.coordinator_epoch
@@ -166,10 +166,10 @@ class Transactions:
     async def _verified(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[PartitionKey]
     ) -> Verified:
-        leader = coordinator_of(self._engine, TRANSACTION, transactional_id)
+        leader = coordinator_of(self._services, TRANSACTION, transactional_id)
         if leader == NO_LEADER:
             return Verified(dict.fromkeys(partitions, int(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
-        if leader == self._engine.broker_id:
+        if leader == self._services.broker_id:
             return await self._verify_here(transactional_id, producer_id, producer_epoch, partitions)
         request = _request(transactional_id, producer_id, producer_epoch, partitions)
         try:
@@ -189,7 +189,7 @@ class Transactions:
         def failed(code: int) -> Verified:
             return Verified(dict.fromkeys(partitions, coordinator_error(code)))
 
-        reply = ask(self._engine, self.runtime, transactional_id, operation, failed)
+        reply = ask(self._services, self.runtime, transactional_id, operation, failed)
         verified: Verified = await reply if isawaitable(reply) else reply
         return verified
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 from brokers.contract.acls import AclDocument
 from brokers.contract.certificates import CertificatesDocument
@@ -20,6 +21,8 @@ from brokers.engine.cluster import stored_bytes
 from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.cluster.instance_documents import InstanceDocuments
 from brokers.engine.cluster.quota_image import QuotaImage
+
+T = TypeVar("T")
 
 NO_BROKER = -1
 NO_CONTROLLER = NO_BROKER
@@ -136,6 +139,32 @@ class InstanceImage:
         return sum(topic.stored_bytes for topic in self.topics.values())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageDelta:
+    """Changes between one image and the next; a field that is None did not change.
+
+    `topics` and `instances` hold the changed ones only, None for one that is gone. `brokers` and `not_understood` are
+    the full sets, and the documents by instance are those of the next image.
+    """
+
+    controller_id: int | None = None
+    controller_epoch: int | None = None
+    flow_master_id: int | None = None
+    flow_master_epoch: int | None = None
+    brokers: Mapping[int, BrokerInfo] | None = None
+    topics: Mapping[str, TopicImage | None] | None = None
+    instances: Mapping[str, InstanceDocument | None] | None = None
+    quotas: QuotaImage | None = None
+    users: InstanceDocuments[UserDocument] | None = None
+    acls: InstanceDocuments[AclDocument] | None = None
+    certificates: InstanceDocuments[CertificatesDocument] | None = None
+    oauth: InstanceDocuments[OAuthDocument] | None = None
+    broker_configs: BrokerConfigs | None = None
+    config_change: int | None = None
+    creations: Mapping[str, int] | None = None
+    not_understood: frozenset[str] | None = None
+
+
 @dataclass(frozen=True)
 class ClusterImage:
     """`topics` holds all internal names, also those being deleted; `controller_id` and `flow_master_id` are -1 when
@@ -181,57 +210,42 @@ class ClusterImage:
         """Internal names as wire bytes: the topics the cluster's own identity sees."""
         return {name.encode(): topic for name, topic in self.topics.items() if not topic.deleting}
 
-    def with_changes(
-        self,
-        *,
-        controller_id: int | None = None,
-        controller_epoch: int | None = None,
-        flow_master_id: int | None = None,
-        flow_master_epoch: int | None = None,
-        brokers: Mapping[int, BrokerInfo] | None = None,
-        topics: Mapping[str, TopicImage | None] | None = None,
-        instances: Mapping[str, InstanceDocument | None] | None = None,
-        quotas: QuotaImage | None = None,
-        users: InstanceDocuments[UserDocument] | None = None,
-        acls: InstanceDocuments[AclDocument] | None = None,
-        certificates: InstanceDocuments[CertificatesDocument] | None = None,
-        oauth: InstanceDocuments[OAuthDocument] | None = None,
-        broker_configs: BrokerConfigs | None = None,
-        config_change: int | None = None,
-        creations: Mapping[str, int] | None = None,
-        not_understood: frozenset[str] | None = None,
-    ) -> ClusterImage:
-        """The next image. `topics` and `instances` name what changed, None meaning gone; `brokers` and
-        `not_understood` are the full sets.
-        """
+    def with_changes(self, delta: ImageDelta) -> ClusterImage:
+        """Returns the image that follows this one when `delta` is applied."""
+        topics, instances = delta.topics or {}, delta.instances or {}
         next_topics, next_by_id = self.topics, self.topics_by_id
         if topics:
             next_topics, next_by_id = _apply_topics(self.topics, self.topics_by_id, topics)
-        next_quotas = self.quotas if quotas is None else quotas
-        next_users, next_acls, next_oauth = users or self.users, acls or self.acls, oauth or self.oauth
-        next_certificates = certificates or self.certificates
-        gone = [id for id, document in (instances or {}).items() if document is None]
+        next_quotas = self.quotas if delta.quotas is None else delta.quotas
+        next_users, next_acls = delta.users or self.users, delta.acls or self.acls
+        next_certificates, next_oauth = delta.certificates or self.certificates, delta.oauth or self.oauth
+        creations = {**self.creations, **(delta.creations or {})}
+        gone = [id for id, document in instances.items() if document is None]
         return replace(
             self,
-            controller_id=self.controller_id if controller_id is None else controller_id,
-            controller_epoch=self.controller_epoch if controller_epoch is None else controller_epoch,
-            flow_master_id=self.flow_master_id if flow_master_id is None else flow_master_id,
-            flow_master_epoch=self.flow_master_epoch if flow_master_epoch is None else flow_master_epoch,
-            brokers=self.brokers if brokers is None else brokers,
+            controller_id=_or(delta.controller_id, self.controller_id),
+            controller_epoch=_or(delta.controller_epoch, self.controller_epoch),
+            flow_master_id=_or(delta.flow_master_id, self.flow_master_id),
+            flow_master_epoch=_or(delta.flow_master_epoch, self.flow_master_epoch),
+            brokers=_or(delta.brokers, self.brokers),
             topics=next_topics,
             topics_by_id=next_by_id,
-            instances=_apply_instances(self, next_topics, topics or {}, instances or {}),
+            instances=_apply_instances(self, next_topics, topics, instances),
             quotas=next_quotas.without(gone) if gone else next_quotas,
             users=next_users.without(gone) if gone else next_users,
             acls=next_acls.without(gone) if gone else next_acls,
             certificates=next_certificates.without(gone) if gone else next_certificates,
             oauth=next_oauth.without(gone) if gone else next_oauth,
-            broker_configs=self.broker_configs if broker_configs is None else broker_configs,
-            config_change=self.config_change if config_change is None else config_change,
-            creations=_without({**self.creations, **(creations or {})}, gone) if creations or gone else self.creations,
-            not_understood=self.not_understood if not_understood is None else not_understood,
-            instances_not_understood=self.instances_not_understood.difference(instances or ()),
+            broker_configs=_or(delta.broker_configs, self.broker_configs),
+            config_change=_or(delta.config_change, self.config_change),
+            creations=_without(creations, gone) if delta.creations or gone else self.creations,
+            not_understood=_or(delta.not_understood, self.not_understood),
+            instances_not_understood=self.instances_not_understood.difference(instances),
         )
+
+
+def _or(changed: T | None, present: T) -> T:
+    return present if changed is None else changed
 
 
 def _without(creations: dict[str, int], instance_ids: Iterable[str]) -> dict[str, int]:

@@ -8,7 +8,7 @@ import math
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -172,17 +172,8 @@ async def _read_once(
         if node is None or document is None:
             continue
         try:
-            result[name] = _topic(
-                name,
-                document,
-                node,
-                configs[position],
-                owner_nodes.get(name),
-                markers[position] is not None,
-                states,
-                known.get(name),
-                only[name],
-            )
+            stored = _TopicNodes(node, configs[position], owner_nodes.get(name), markers[position])
+            result[name] = _topic(name, document, stored, states, known.get(name), only[name])
         except Malformed:
             result[name] = known.get(name)
     return result
@@ -320,24 +311,30 @@ def _topic_id(text: str) -> bytes:
     return raw
 
 
+class _TopicNodes(NamedTuple):
+    """Nodes of one topic: its document, its overrides, its owner's document and the mark of its deletion."""
+
+    topic: Node
+    config: Node | None
+    owner: Node | None
+    deletion: Node | None
+
+
 def _topic(
     name: str,
     document: TopicDocument,
-    node: Node,
-    config_node: Node | None,
-    owner_node: Node | None,
-    deleting: bool,
+    nodes: _TopicNodes,
     states: Mapping[PartitionKey, Node | None],
     known: TopicImage | None,
     only: Set[int] | None,
 ) -> TopicImage:
     config: dict[str, str] = {}
-    if config_node is not None and config_node.data:
-        config = understand(paths.topic_config(name), config_node, documents.config_from_json)
+    if nodes.config is not None and nodes.config.data:
+        config = understand(paths.topic_config(name), nodes.config, documents.config_from_json)
     instance_id, rest = naming.split_internal(name)
     owner: InstanceTopicDocument | None = None
-    if owner_node is not None and instance_id is not None:
-        owner = understand(paths.instance_topic(instance_id, name), owner_node, InstanceTopicDocument.from_json)
+    if nodes.owner is not None and instance_id is not None:
+        owner = understand(paths.instance_topic(instance_id, name), nodes.owner, InstanceTopicDocument.from_json)
     user_name = owner.name if owner is not None else naming.plain_topic(name)
     if user_name is None:
         log.warning("hashed_topic_without_name", topic=name)
@@ -358,8 +355,8 @@ def _topic(
         produce_ips=owner.produce_ips if owner is not None else (),
         consume_ips=owner.consume_ips if owner is not None else (),
         administer_ips=owner.administer_ips if owner is not None else (),
-        deleting=deleting,
-        version=node.version,
+        deleting=nodes.deletion is not None,
+        version=nodes.topic.version,
         identity=paths.topic_identity(name, document.topic_id) if document.identified else None,
     )
 

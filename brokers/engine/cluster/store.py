@@ -43,7 +43,7 @@ from brokers.engine.cluster.in_flight_users import InFlightUsers
 from brokers.engine.cluster.quota_image import AnyEntity
 from brokers.engine.cluster.reservations import NO_CREATION, Reservation
 from brokers.engine.cluster.topic_admin import AlteredConfig
-from brokers.engine.cluster.topic_plans import CreatedTopic, Place
+from brokers.engine.cluster.topic_plans import CreatedTopic, Place, TopicGrowth, TopicSpec
 from brokers.engine.cluster.tree import Tree
 from brokers.engine.cluster.user_plans import Change, check_name
 
@@ -90,40 +90,26 @@ class ClusterStore:
     async def create_topic(
         self,
         image: ClusterImage,
+        spec: TopicSpec,
         *,
-        instance_id: str | None,
-        name: str,
-        partitions: int = -1,
-        replication_factor: int = -1,
-        assignment: Mapping[int, Sequence[int]] | None = None,
-        config: Mapping[str, str] | None = None,
         validate_only: bool = False,
         beside: Sequence[CreatedTopic] = (),
     ) -> CreatedTopic:
-        """CTL-17…19. `name` is the tenant's (internal when `instance_id` is None); -1 means the instance's default.
-        `beside`: what the same request made before, of which `image` need not know yet.
+        """Creates a topic (CTL-17…19). `beside`: what the same request made before, of which `image` need not know
+        yet.
 
         Leaders are not there yet when this returns: `current.wait_until(lambda image: ...has_leaders)`.
         Config keys and values must have been checked by the caller.
         """
 
         async def create(image: ClusterImage, reservation: Reservation | None) -> CreatedTopic:
-            plan = self.plan_topic(
-                image,
-                instance_id=instance_id,
-                name=name,
-                partitions=partitions,
-                replication_factor=replication_factor,
-                assignment=assignment,
-                config=config,
-                beside=beside,
-            )
+            plan = self.plan_topic(image, spec, beside=beside)
             if not validate_only:
                 with self.in_flight_creations.writing(plan):
                     await topic_admin.create(self.tree, plan, reservation)
             return plan
 
-        return await self._reserving(image, instance_id, create, validate_only=validate_only)
+        return await self._reserving(image, spec.instance_id, create, validate_only=validate_only)
 
     async def _reserving(
         self,
@@ -163,28 +149,18 @@ class ClusterStore:
     def plan_topic(
         self,
         image: ClusterImage,
+        spec: TopicSpec,
         *,
-        instance_id: str | None,
-        name: str,
-        partitions: int = -1,
-        replication_factor: int = -1,
-        assignment: Mapping[int, Sequence[int]] | None = None,
-        config: Mapping[str, str] | None = None,
         beside: Sequence[CreatedTopic] = (),
     ) -> CreatedTopic:
-        """What `create_topic` would write. Raises errors.Refused."""
+        """Returns what `create_topic` would write. Raises errors.Refused."""
         return topic_plans.plan_creation(
             image,
-            instance_id=instance_id,
-            name=name,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            assignment=assignment,
-            config=config or {},
+            spec,
             place=self._place,
             topic_id=self._random_bytes(16),
             replication_factor_max=self._replication_factor_max,
-            beside=[*beside, *self.in_flight_creations.beside(instance_id, name)],
+            beside=[*beside, *self.in_flight_creations.beside(spec.instance_id, spec.name)],
         )
 
     async def delete_topic(self, image: ClusterImage, *, instance_id: str | None, name: str) -> TopicImage:
@@ -194,34 +170,20 @@ class ClusterStore:
     async def create_partitions(
         self,
         image: ClusterImage,
+        growth: TopicGrowth,
         *,
-        instance_id: str | None,
-        name: str,
-        total: int,
-        assignment: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
         beside: Sequence[CreatedTopic] = (),
     ) -> CreatedTopic:
-        """Grows a topic to `total` partitions (REP-35, ASG-5); `assignment` lists the replicas of the added ones
-        only, `beside` is as in `create_topic`.
-        """
+        """Adds partitions to a topic (REP-35, ASG-5); `beside` is as in `create_topic`."""
 
         async def grow(image: ClusterImage, reservation: Reservation | None) -> CreatedTopic:
-            return await topic_admin.grow(
-                self.tree,
-                image,
-                instance_id=instance_id,
-                name=name,
-                total=total,
-                assignment=assignment,
-                place=self._place,
-                validate_only=validate_only,
-                in_flight_creations=self.in_flight_creations,
-                beside=beside,
-                reservation=reservation,
-            )
+            planner = topic_admin.GrowthPlanner(image, growth, self._place, self.in_flight_creations, beside)
+            if validate_only:
+                return await topic_admin.validate_growth(self.tree, planner)
+            return await topic_admin.grow(self.tree, planner, reservation)
 
-        return await self._reserving(image, instance_id, grow, validate_only=validate_only)
+        return await self._reserving(image, growth.instance_id, grow, validate_only=validate_only)
 
     async def alter_topic_config(
         self,

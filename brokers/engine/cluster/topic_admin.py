@@ -16,7 +16,14 @@ from brokers.engine.cluster.controller_epoch import identity_checks
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.in_flight_creations import InFlightCreations
 from brokers.engine.cluster.reservations import Reservation
-from brokers.engine.cluster.topic_plans import CreatedTopic, Place, find_topic, plan_growth, unknown_topic
+from brokers.engine.cluster.topic_plans import (
+    CreatedTopic,
+    Place,
+    TopicGrowth,
+    find_topic,
+    plan_growth,
+    unknown_topic,
+)
 from brokers.engine.cluster.tree import (
     BadVersion,
     Check,
@@ -134,33 +141,32 @@ async def mark_for_deletion(tree: Tree, image: ClusterImage, *, instance_id: str
     raise errors.Conflict(f"Topic '{name}' could not be marked for deletion.")
 
 
-async def grow(
-    tree: Tree,
-    image: ClusterImage,
-    *,
-    instance_id: str | None,
-    name: str,
-    total: int,
-    assignment: Sequence[Sequence[int]] | None,
-    place: Place,
-    validate_only: bool,
-    in_flight_creations: InFlightCreations,
-    beside: Sequence[CreatedTopic] = (),
-    reservation: Reservation | None = None,
-) -> CreatedTopic:
-    topic = find_topic(image, instance_id, name)
-    path = paths.topic(topic.name)
-    # What is shown by a later image than `image` while the topic is read is underway no more, and not in `image`.
-    early = in_flight_creations.beside(instance_id, topic.user_name)
-    for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
-        node = await tree.get(path)
-        if node is None:
-            raise unknown_topic()
-        present = TopicDocument.from_json(node.data)
-        others = [*beside, *early, *in_flight_creations.beside(instance_id, topic.user_name)]
-        added = plan_growth(image, topic, present, total, assignment, place, others)
+class GrowthPlanner:
+    """Plans the growth of one topic from one image, each time anew from the topic's document."""
+
+    def __init__(
+        self,
+        image: ClusterImage,
+        growth: TopicGrowth,
+        place: Place,
+        in_flight: InFlightCreations,
+        beside: Sequence[CreatedTopic],
+    ) -> None:
+        self.topic = find_topic(image, growth.instance_id, growth.name)
+        self.in_flight = in_flight
+        self._image = image
+        self._growth = growth
+        self._place = place
+        # A later image than `image` ends what was in flight before; `image` does not show it.
+        self._beside = [*beside, *in_flight.beside(growth.instance_id, self.topic.user_name)]
+
+    def plan(self, present: TopicDocument) -> tuple[CreatedTopic, TopicDocument]:
+        """Returns the topic as it is with the added partitions, and its document. Raises errors.Refused."""
+        topic, growth = self.topic, self._growth
+        others = [*self._beside, *self.in_flight.beside(growth.instance_id, topic.user_name)]
+        added = plan_growth(self._image, topic, present, growth.total, growth.assignment, self._place, others)
         grown = replace(present, assignment={**present.assignment, **added})
-        made = CreatedTopic(
+        created = CreatedTopic(
             internal_name=topic.name,
             user_name=topic.user_name,
             instance_id=topic.instance_id,
@@ -168,21 +174,41 @@ async def grow(
             assignment=grown.assignment,
             config=topic.config,
         )
-        if not validate_only:
-            operations: list[Operation] = [
-                Set(path, grown.to_json(), node.version),
-                *identity_checks(topic.name, present),
-                *_reserving(reservation),
-                changes.topics_changed([topic.name], reservation),
-            ]
-            try:
-                with in_flight_creations.writing(made):
-                    await tree.commit(operations)
-            except (BadVersion, NoNode, NodeExists) as error:
-                _check_reserved(operations, error)
-                continue
-        return made
-    raise errors.Conflict(f"Topic '{name}' could not be changed.")
+        return created, grown
+
+
+async def validate_growth(tree: Tree, planner: GrowthPlanner) -> CreatedTopic:
+    """Returns what `grow` would write. Raises errors.Refused."""
+    node = await tree.get(paths.topic(planner.topic.name))
+    if node is None:
+        raise unknown_topic()
+    return planner.plan(TopicDocument.from_json(node.data))[0]
+
+
+async def grow(tree: Tree, planner: GrowthPlanner, reservation: Reservation | None = None) -> CreatedTopic:
+    """Writes the added partitions. Raises errors.Refused, and errors.CreationsMoved as `create` does."""
+    topic = planner.topic
+    path = paths.topic(topic.name)
+    for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
+        node = await tree.get(path)
+        if node is None:
+            raise unknown_topic()
+        present = TopicDocument.from_json(node.data)
+        created, grown = planner.plan(present)
+        operations: list[Operation] = [
+            Set(path, grown.to_json(), node.version),
+            *identity_checks(topic.name, present),
+            *_reserving(reservation),
+            changes.topics_changed([topic.name], reservation),
+        ]
+        try:
+            with planner.in_flight.writing(created):
+                await tree.commit(operations)
+        except (BadVersion, NoNode, NodeExists) as error:
+            _check_reserved(operations, error)
+            continue
+        return created
+    raise errors.Conflict(f"Topic '{topic.user_name}' could not be changed.")
 
 
 async def alter_config(

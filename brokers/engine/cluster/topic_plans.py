@@ -6,6 +6,7 @@ What is refused changes nothing. Names in messages are the tenant's own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from brokers.contract.documents import InstanceDocument, TopicDocument
@@ -40,26 +41,48 @@ class Place(Protocol):
     ) -> dict[int, tuple[int, ...]]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic as CreateTopics describes it, under its owner's name (an internal topic has no instance).
+
+    A count that is `UNSET` is the instance's default, unless `assignment` gives the replicas of each partition.
+    """
+
+    instance_id: str | None
+    name: str
+    partitions: int = UNSET
+    replication_factor: int = UNSET
+    assignment: Mapping[int, Sequence[int]] | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicGrowth:
+    """A request for `total` partitions of a topic; `assignment` lists the replicas of the added ones only."""
+
+    instance_id: str | None
+    name: str
+    total: int
+    assignment: Sequence[Sequence[int]] | None = None
+
+
 def plan_creation(
     image: ClusterImage,
+    spec: TopicSpec,
     *,
-    instance_id: str | None,
-    name: str,
-    partitions: int,
-    replication_factor: int,
-    assignment: Mapping[int, Sequence[int]] | None,
-    config: Mapping[str, str],
     place: Place,
     topic_id: bytes,
     replication_factor_max: int,
     beside: Sequence[CreatedTopic] = (),
 ) -> CreatedTopic:
-    """Everything CreateTopics promises, decided from one image. `beside`: what the same request made before, of
+    """Decides everything CreateTopics promises, from one image. `beside`: what the same request made before, of
     which the image need not know yet.
 
     Raises:
         errors.Refused: see its subclasses; in the order Kafka checks: name, existence, counts, assignment.
     """
+    instance_id, name, assignment = spec.instance_id, spec.name, spec.assignment
+    partitions, replication_factor = spec.partitions, spec.replication_factor
     internal = _check_new_name(image, instance_id, name)
     brokers = eligible_brokers(image, instance_id)
     if assignment is not None:
@@ -79,7 +102,7 @@ def plan_creation(
         instance_id=instance_id,
         topic_id=topic_id,
         assignment=chosen,
-        config=dict(config),
+        config=dict(spec.config),
     )
     _check_room(image, instance_id, len(chosen), created.stored_bytes, beside)
     return created

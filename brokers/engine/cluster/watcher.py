@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 import structlog
 
@@ -23,7 +24,7 @@ from brokers.engine.cluster import instance_documents_loader as documents_loader
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.elected_roles import CONTROLLER, FLOW_MASTER
 from brokers.engine.cluster.errors import StoreUnavailable
-from brokers.engine.cluster.image import NO_BROKER, NO_CHANGE, ClusterImage, TopicImage
+from brokers.engine.cluster.image import NO_BROKER, NO_CHANGE, ClusterImage, ImageDelta, TopicImage
 from brokers.engine.cluster.instance_documents import ACLS, CERTIFICATES, OAUTH, USERS, named_in
 from brokers.engine.cluster.quota_image import QuotaImage
 from brokers.engine.cluster.tree import Node, Tree
@@ -205,18 +206,20 @@ class ClusterWatcher:
         image = await self._publish_all_but_the_last_of(changed)
         self._current.publish(
             image.with_changes(
-                controller_id=controller,
-                controller_epoch=epoch,
-                flow_master_id=flow_master,
-                flow_master_epoch=flow_master_epoch,
-                brokers=brokers,
-                topics=result or None,
-                instances=changed or None,
-                quotas=image.quotas.with_changes(quotas) if quotas else None,
-                **documents,
-                config_change=config_change,
-                creations=reservations.versions_in(entities),
-                not_understood=not_understood,
+                replace(
+                    documents,
+                    controller_id=controller,
+                    controller_epoch=epoch,
+                    flow_master_id=flow_master,
+                    flow_master_epoch=flow_master_epoch,
+                    brokers=brokers,
+                    topics=result or None,
+                    instances=changed or None,
+                    quotas=image.quotas.with_changes(quotas) if quotas else None,
+                    config_change=config_change,
+                    creations=reservations.versions_in(entities),
+                    not_understood=not_understood,
+                )
             )
         )
 
@@ -227,12 +230,13 @@ class ClusterWatcher:
         there = [id for id, document in changed.items() if document is not None]
         for first in range(INSTANCES_PER_IMAGE, len(there), INSTANCES_PER_IMAGE):
             some = there[first : first + INSTANCES_PER_IMAGE]
-            self._current.publish(self._current.image.with_changes(instances={id: changed.pop(id) for id in some}))
+            part = ImageDelta(instances={id: changed.pop(id) for id in some})
+            self._current.publish(self._current.image.with_changes(part))
             await yield_to_others()
         return self._current.image
 
-    async def _changed_documents(self, image: ClusterImage, entities: Collection[str]) -> dict[str, Any]:
-        """What instances and brokers keep in documents of their own; None where nothing was announced."""
+    async def _changed_documents(self, image: ClusterImage, entities: Collection[str]) -> ImageDelta:
+        """Reads the changed ones of the documents that instances and brokers have besides their own."""
         users = await documents_loader.read_users(self._tree, named_in(entities, USERS))
         acls = await documents_loader.read_acls(self._tree, named_in(entities, ACLS))
         certificates = await documents_loader.read_certificates(self._tree, named_in(entities, CERTIFICATES))
@@ -241,13 +245,13 @@ class ClusterWatcher:
             path.removeprefix(_BROKER_CONFIG) for path in entities if path.startswith(_BROKER_CONFIG)
         )
         broker_configs = await broker_config_loader.read(self._tree, configured) if configured else {}
-        return {
-            "users": image.users.with_changes(users) if users else None,
-            "acls": image.acls.with_changes(acls) if acls else None,
-            "certificates": image.certificates.with_changes(certificates) if certificates else None,
-            "oauth": image.oauth.with_changes(oauth) if oauth else None,
-            "broker_configs": image.broker_configs.with_changes(broker_configs) if broker_configs else None,
-        }
+        return ImageDelta(
+            users=image.users.with_changes(users) if users else None,
+            acls=image.acls.with_changes(acls) if acls else None,
+            certificates=image.certificates.with_changes(certificates) if certificates else None,
+            oauth=image.oauth.with_changes(oauth) if oauth else None,
+            broker_configs=image.broker_configs.with_changes(broker_configs) if broker_configs else None,
+        )
 
     async def _load_everything(self) -> ClusterImage:
         """The logs are read first: what is written while the rest is being read is announced behind that point."""
@@ -278,22 +282,24 @@ class ClusterWatcher:
         not_understood = await self._not_understood(name for name, topic in topics.items() if topic is None)
         nameless = frozenset(instance_ids) - instances.keys()
         return ClusterImage(before.cluster_id, instances_not_understood=nameless).with_changes(
-            not_understood=not_understood,
-            controller_id=controller,
-            controller_epoch=epoch,
-            flow_master_id=flow_master,
-            flow_master_epoch=flow_master_epoch,
-            brokers=brokers,
-            topics=topics,
-            instances=instances,
-            quotas=QuotaImage().with_changes(quotas),
-            users=users,
-            acls=acls,
-            certificates=certificates,
-            oauth=oauth,
-            broker_configs=before.broker_configs.only(configured).with_changes(broker_configs),
-            config_change=config_change,
-            creations=creations,
+            ImageDelta(
+                not_understood=not_understood,
+                controller_id=controller,
+                controller_epoch=epoch,
+                flow_master_id=flow_master,
+                flow_master_epoch=flow_master_epoch,
+                brokers=brokers,
+                topics=topics,
+                instances=instances,
+                quotas=QuotaImage().with_changes(quotas),
+                users=users,
+                acls=acls,
+                certificates=certificates,
+                oauth=oauth,
+                broker_configs=before.broker_configs.only(configured).with_changes(broker_configs),
+                config_change=config_change,
+                creations=creations,
+            )
         )
 
     async def _read_controller(self) -> tuple[int, int]:

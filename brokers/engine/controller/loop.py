@@ -19,6 +19,7 @@ from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError, Conflict, ControllerMoved, StoreUnavailable
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.cluster.topic_plans import TopicGrowth, TopicSpec
 from brokers.engine.cluster.tree import TreeError
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from brokers.engine.controller.decide import decide
@@ -215,12 +216,12 @@ class ControllerLoop:
                 self._deletions.put(topic)
             case CreateSystemTopic(name, assignment, config):
                 creation = self._store.create_topic(
-                    self.state.image, instance_id=None, name=name, assignment=assignment, config=config
+                    self.state.image, TopicSpec(None, name, assignment=assignment, config=config)
                 )
                 return await self._apply(name, creation)
             case GrowSystemTopic(name, present, added):
                 growth = self._store.create_partitions(
-                    self.state.image, instance_id=None, name=name, total=present + len(added), assignment=added
+                    self.state.image, TopicGrowth(None, name, total=present + len(added), assignment=added)
                 )
                 return await self._apply(name, growth)
             case ReconcileAgain(topics):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -134,26 +134,30 @@ class AuditTrail:
         of, now_ms = self._of_instance(instance_id), self._clock.monotonic_ms()
         if of.take(len(items), now_ms):
             at_ms = self._clock.now_ms()
-            self._write(self._event(instance_id, source, tuple(items), at_ms, at_ms, more=more, failed=failed))
+            event = self._event(instance_id, source, tuple(items), at_ms, at_ms)
+            self._write(replace(event, more=more, failed=failed))
             return
         self.counts.merged += 1
         first = items[0]
         # Who is told apart must not depend on what the client calls itself.
         source = source._replace(client_id="")
-        self._count(of.merged, source, first.action, first.kind, items=len(items) + more, names=_names(items))
+        key = TallyKey(first.action, first.kind, "", *source)
+        self._count(of.merged, key, items=len(items) + more, names=_names(items))
 
     def denied(self, instance_id: str, source: Source, action: str, kind: str, names: Iterable[str]) -> None:
         """A request asked for what its user may not do."""
         shown, source = [name for name in names if name], source._replace(client_id="")
         denied = self._of_instance(instance_id).denied
-        self._count(denied, source, DENIED, kind, asked=action, items=max(len(shown), 1), names=shown)
+        key = TallyKey(DENIED, kind, "", *source, asked=action)
+        self._count(denied, key, items=max(len(shown), 1), names=shown)
 
     def committed(self, instance_id: str, source: Source, item: AuditItem) -> None:
         """Somebody who is no member of the group committed offsets for it: an administrator, or a consumer of its own
         that does so every few seconds.
         """
         commits = self._of_instance(instance_id).commits
-        key = self._count(commits, source, item.action, item.kind, name=item.name, names=(item.name,), last=item.after)
+        key = TallyKey(item.action, item.kind, item.name, *source)
+        key = self._count(commits, key, names=(item.name,), last=item.after)
         for due, tally in commits.take(key, self._clock.monotonic_ms()):
             self._write_tally(instance_id, due, tally)
 
@@ -165,7 +169,8 @@ class AuditTrail:
         """
         action = SIGN_IN_REFUSED if is_refused else SIGN_IN_FAILED
         of = self._of_instance(instance_id)
-        self._count(of.sign_ins, source, action, "user", reason=reason, last={"mechanism": mechanism})
+        key = TallyKey(action, "user", "", *source, reason=reason)
+        self._count(of.sign_ins, key, last={"mechanism": mechanism})
 
     # -- comes round --------------------------------------------------------------------------------------------------
 
@@ -203,18 +208,13 @@ class AuditTrail:
     def _count(
         self,
         tallies: Tallies,
-        source: Source,
-        action: str,
-        kind: str,
+        key: TallyKey,
         *,
-        name: str = "",
-        asked: str = "",
-        reason: str = "",
         items: int = 1,
         names: Iterable[str] = (),
         last: Mapping[str, Any] | None = None,
     ) -> TallyKey:
-        key = TallyKey(action, kind, name, *source, asked, reason)
+        """Counts one request; returns the key it was counted under, which is a coarser one if there are too many."""
         at_ms, now_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         return tallies.add(key, at_ms=at_ms, now_ms=now_ms, items=items, names=names, last=last)
 
@@ -234,12 +234,8 @@ class AuditTrail:
         name = key.user if is_sign_in else key.name
         item = AuditItem(action=key.action, kind=key.kind, name=name, after=after or None)
         source = Source(key.user, key.address, key.client_id, key.route)
-        self._write(
-            self._event(
-                instance_id, source, (item,), tally.first_at_ms, tally.last_at_ms,
-                requests=tally.requests,
-            )
-        )  # fmt: skip
+        event = self._event(instance_id, source, (item,), tally.first_at_ms, tally.last_at_ms)
+        self._write(replace(event, requests=tally.requests))
 
     def _event(
         self,
@@ -248,10 +244,6 @@ class AuditTrail:
         items: tuple[AuditItem, ...],
         at_ms: int,
         until_ms: int,
-        *,
-        more: int = 0,
-        failed: int = 0,
-        requests: int = 1,
     ) -> AuditEvent:
         return AuditEvent(
             id=secrets.token_hex(_ID_BYTES),
@@ -264,9 +256,6 @@ class AuditTrail:
             client_id=source.client_id,
             route=source.route,
             items=items,
-            more=more,
-            failed=failed,
-            requests=requests,
         )
 
     def _write(self, event: AuditEvent) -> None:

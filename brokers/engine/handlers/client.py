@@ -1,7 +1,7 @@
 """What one connection needs again and again for the same client id: its limiters, its topics, its usage counters.
 
-Kept until the image changes (`Engine.metadata_version`), so that a produce or a fetch finds everything in one look-up
-by the bytes of the wire.
+Kept until the image changes (`MetadataServices.version`), so that a produce or a fetch finds everything in one
+look-up by the bytes of the wire.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from brokers.contract.process import MESSAGES_CLIENT_ID
 from brokers.engine.access.acls import Rights
 from brokers.engine.access.authorizer import Address, Operation, decide
 from brokers.engine.cluster.image import TopicImage
-from brokers.engine.handlers.context import Engine, View
+from brokers.engine.handlers.context import View
+from brokers.engine.handlers.services import BrokerServices, StorageServices
 from brokers.engine.handlers.topic_limits import limiter_of
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
@@ -58,13 +59,13 @@ class Route:
         self.limiter = limiter
         self.partitions: dict[int, Partition] = {}
 
-    def find(self, index: int, engine: Engine) -> Partition | int:
+    def find(self, index: int, storage: StorageServices) -> Partition | int:
         """The partition, or the error of asking for it here."""
         topic = self.topic
         assert topic is not None, "a route without a topic has an error"
         if not 0 <= index < len(topic.partitions):
             return _UNKNOWN
-        partition = engine.table.get(topic.name, index)
+        partition = storage.table.get(topic.name, index)
         if partition is None:
             return _NOT_LEADER
         self.partitions[index] = partition
@@ -76,7 +77,7 @@ class Client:
 
     __slots__ = (
         "_address",
-        "_engine",
+        "_services",
         "accounting",
         "charged",
         "client_id",
@@ -91,12 +92,12 @@ class Client:
         "view",
     )
 
-    def __init__(self, engine: Engine, view: View, address: Address, client_id: str | None) -> None:
+    def __init__(self, services: BrokerServices, view: View, address: Address, client_id: str | None) -> None:
         self.metadata_version = view.metadata_version
         self.view = view
         self.client_id = client_id or ""
         self.user = view.principal.user
-        self.rights: Rights = view.rights(engine.acl_indexes, address)
+        self.rights: Rights = view.rights(services.access.acl_indexes, address)
         self.accounting: InstanceAccounting | None = None
         self.produce_limiters: tuple[Limiter, ...] = ()
         self.consume_limiters: tuple[Limiter, ...] = ()
@@ -104,27 +105,27 @@ class Client:
         self.request_limiter: Limiter | None = None
         self.produce_routes: dict[bytes, Route] = {}
         self.consume_routes: dict[bytes, Route] = {}
-        self._engine = engine
+        self._services = services
         self._address = address
         # Limits of the instance and its topics hold for this client, though it may be on no bill.
         self.charged: InstanceAccounting | None = None
         if view.instance is not None and view.internal and self.client_id in CHARGED_CLIENT_IDS:
-            self.charged = charged = engine.accountings.of(view.instance.id)
+            self.charged = charged = services.accounting.accountings.of(view.instance.id)
             shares = charged.shares
             self.produce_limiters = () if shares.produce is None else (shares.produce,)
             self.consume_limiters = () if shares.consume is None else (shares.consume,)
             if self.client_id == DEMO_CLIENT_ID:
                 quotas = view.image.quotas.of_instance(view.instance.id)
                 self.produce_limiters = self._limiters(
-                    charged, quotas, PRODUCER_BYTE_RATE, shares.produce, engine.clock.monotonic_ms()
+                    charged, quotas, PRODUCER_BYTE_RATE, shares.produce, services.clock.monotonic_ms()
                 )
         # All else that the control plane does for an instance inside the cluster (probe) is neither billed nor held
         # back.
         if view.instance is not None and not view.internal:
             instance_id = view.instance.id
-            self.accounting = self.charged = accounting = engine.accountings.of(instance_id)
+            self.accounting = self.charged = accounting = services.accounting.accountings.of(instance_id)
             limits = view.client_limits
-            now_ms = engine.clock.monotonic_ms()
+            now_ms = services.clock.monotonic_ms()
             self.produce_limiters = self._limiters(
                 accounting, limits, PRODUCER_BYTE_RATE, accounting.shares.produce, now_ms
             )
@@ -143,13 +144,13 @@ class Client:
 
     def remember_delay(self, limiter: Limiter, delay_ms: int, now_ms: int) -> None:
         """Writes down why this client is made to wait (`now_ms` is wall time)."""
-        self._engine.totals.delays += 1
+        self._services.accounting.totals.delays += 1
         # The demo client is there to be seen in the ledger.
         accounting = self.charged if self.client_id == DEMO_CLIENT_ID else self.accounting
         if accounting is not None:
             accounting.traffic.delayed(delay_ms, now_ms)
             if limiter.share_key:
-                accounting.client_shares.on_delay(limiter, self._engine.clock.monotonic_ms())
+                accounting.client_shares.on_delay(limiter, self._services.clock.monotonic_ms())
             limit_per_s = limiter.limit_per_s if limiter.pool is None else limiter.whole_limit_per_s
             accounting.ledger.record(
                 limiter.rule, limit_per_s, self.user, self.client_id, delay_ms, now_ms,
@@ -202,5 +203,5 @@ class Client:
             if self.accounting is not None:
                 direction = operation.value
                 usage = self.accounting.usage.counter(topic.user_name, self.user, self.client_id, direction)  # type: ignore[arg-type]
-            limiter = limiter_of(self._engine, self.charged, topic, operation)
+            limiter = limiter_of(self._services, self.charged, topic, operation)
         return Route(error, topic, usage, limiter)

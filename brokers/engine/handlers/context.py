@@ -1,17 +1,12 @@
-"""What a handler may use, and how one connection sees the cluster (CKA-5, CKA-9, CKA-17, WIRE-13)."""
+"""One connection's view of the cluster, and what a call has from it (CKA-5, CKA-9, CKA-17, WIRE-13)."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from base64 import urlsafe_b64encode
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, field
-from time import perf_counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
-from weakref import WeakValueDictionary
 
 from brokers.contract import paths
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
@@ -21,45 +16,17 @@ from brokers.engine.access.acls import OPEN, UNRESTRICTED, AclIndexes, Rights
 from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Address, Owners, decide
 from brokers.engine.access.namespace import Namespace
 from brokers.engine.access.principals import ANONYMOUS, Principal
-from brokers.engine.clock import Clock, LoopClock
-from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
-from brokers.engine.cluster.store import ClusterStore
-from brokers.engine.coordinators.runtime import Runtime
-from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
-from brokers.engine.deadlines import Deadlines
-from brokers.engine.handlers import unplugged
-from brokers.engine.handlers.audit_trail import AuditTrail, Source
-from brokers.engine.handlers.authentication import Authentication
-from brokers.engine.handlers.broker_layers import BrokerLayers
-from brokers.engine.handlers.change_turns import ChangeTurns, TopicsBeingCreated
+from brokers.engine.handlers.audit_trail import Source
 from brokers.engine.handlers.fair_share import LoopShare
 from brokers.engine.handlers.required_rights import DENIALS
 from brokers.engine.handlers.served_api import ServedApi
-from brokers.engine.handlers.topic_looks import TopicLooks
-from brokers.engine.handlers.waiting_calls import WaitingCalls
-from brokers.engine.loop_turns import LoopTurns
-from brokers.engine.own_turns import OwnTurns
-from brokers.engine.partitions.durable_log_start_offsets import DurableLogStartOffsets
-from brokers.engine.partitions.follower_session import FollowerSession
-from brokers.engine.partitions.leadership_check import LeadershipChecks
-from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.table import PartitionTable
-from brokers.engine.protocol.messages.flow import ReportFlowRequest, ReportFlowResponse
-from brokers.engine.protocol.messages.pools import ChargePoolsRequest, ChargePoolsResponse
-from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotStorageResponse
-from brokers.engine.request_turns import DecodedPlaces, RequestTurns
-from brokers.engine.scheduling.accounts import Ownership
-from brokers.engine.scheduling.weights import LoopWeights
-from brokers.engine.stall_detector import StallDetector
-from brokers.engine.throttling.accounting import AccountingRegistry
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.throttling.charging import Limiter, LimitsByEntity
-from brokers.engine.throttling.replication import ReplicationThrottle
 from brokers.engine.throttling.waits import Mute
 from brokers.engine.values import Slice
 
 NO_BROKER = -1
-NEVER_MS = 1 << 62
 # What the cluster itself may do where a tenant has an instance's state.
 ACTIVE = "active"
 DELETING = "deleting"
@@ -107,174 +74,6 @@ class Channel(Protocol):
     def close(self, reason: str) -> None: ...
     def fail(self, error: Exception) -> None:
         """Our own mistake with a request: counted, written down, and the end of the connection (decision 22)."""
-
-
-class ProducerIds(Protocol):
-    """Hands out producer ids (IDE-1, IDE-2)."""
-
-    async def next_id(self) -> int: ...
-
-
-class VerifyTransaction(Protocol):
-    """Asks the coordinator of a transaction whether these partitions, by internal topic, are part of it (TXN-27). An
-    error code for each: 120 if not, 47, 49, 51 or 90 if there is no such transaction, 13, 14, 15 or 16 if nobody knows.
-    """
-
-    async def __call__(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[tuple[str, int]]
-    ) -> dict[tuple[str, int], int]: ...
-
-
-class ForwardingFailed(Exception):
-    """The other broker did not answer; whether it did what was asked is not known."""
-
-
-class Forwarder(Protocol):
-    """Passes a client's call on to another broker, in the client's name. Raises ForwardingFailed."""
-
-    async def __call__(
-        self,
-        broker_id: int,
-        principal: Principal,
-        address: Address,
-        client_id: str,
-        api_key: int,
-        version: int,
-        message: Any,
-    ) -> Any: ...
-
-
-@dataclass(slots=True)
-class Totals:
-    """What this process served since its start."""
-
-    requests: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    produce_bytes: int = 0
-    consume_bytes: int = 0
-    delays: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Engine:
-    """The rooms that handlers reach. `metadata_version` is another object after every change of what a client may see
-    or use.
-    """
-
-    broker_id: int
-    loop: asyncio.AbstractEventLoop
-    clock: Clock
-    current: CurrentImage
-    table: PartitionTable
-    store: ClusterStore
-    accountings: AccountingRegistry
-    producer_ids: ProducerIds
-    topic_defaults: Mapping[str, str]
-    control_secret: str
-    fetch_bytes_max: int
-    frame_bytes_max: int
-    # Threads that may wait for a disk.
-    readers: Executor
-    # Threads in which records are converted; None is the loop's own, for which whoever flushes waits as well.
-    converters: Executor | None = None
-    metadata_version: object = field(default_factory=object)
-    loop_turns: LoopTurns = field(default_factory=LoopTurns)
-    totals: Totals = field(default_factory=Totals)
-    acl_indexes: AclIndexes = field(default_factory=AclIndexes)
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    # Of instances that owe for what coordinators wrote: who waits to write more, by instance id.
-    state_write_queues: WeakValueDictionary[str, Any] = field(default_factory=WeakValueDictionary)
-    creating: TopicsBeingCreated = field(default_factory=TopicsBeingCreated)
-    # Whose turn it is to change something in ZooKeeper.
-    change_turns: ChangeTurns = field(init=False)
-    # Each follower's fetches from this broker, by its id.
-    followers: dict[int, FollowerSession] = field(default_factory=dict)
-    sessions_made: int = 0
-    # Who must know that this broker still leads, and waits for its followers to say so.
-    leadership_checks: LeadershipChecks = field(default_factory=LeadershipChecks)
-    # What this leader sends to replicas that their topics want to be copied slowly.
-    replication_throttle: ReplicationThrottle = field(default_factory=ReplicationThrottle)
-    stall_detector: StallDetector = field(default_factory=lambda: StallDetector(0, NEVER_MS))
-    # Parts of the event loop that instances and tenants have while others want it.
-    loop_weights: LoopWeights = field(default_factory=LoopWeights)
-    # Charges time of the loop to an instance: its id, beginning and end.
-    charge_loop: Callable[[str, float, float], object] = unplugged.no_loop_charge
-    # Told of a partition led here when a follower outside of its ISR has everything.
-    may_join_isr: Callable[[Partition], object] = unplugged.no_isr_change
-    # What is set for this broker, and what of it cannot be in force together: raises SettingsWrong.
-    broker_layers: BrokerLayers = field(default_factory=BrokerLayers)
-    check_settings: Callable[[Mapping[str, str]], object] = unplugged.no_check
-    coordination: CoordinatorSettings = field(default_factory=lambda: from_overrides({}))
-    # What this broker coordinates; None until the assembly has plugged it in.
-    groups: Runtime[Any] | None = None
-    transactions: Runtime[Any] | None = None
-    verify_transaction: VerifyTransaction = unplugged.no_coordinator
-    # As controller: what other brokers may append for instances.
-    allot_storage: Callable[[AllotStorageRequest], AllotStorageResponse] = unplugged.no_controller
-    # As flow master: what brokers may admit of what instances bought.
-    report_flow: Callable[[ReportFlowRequest], ReportFlowResponse] = unplugged.no_flow_master
-    charge_pools: Callable[[ChargePoolsRequest], ChargePoolsResponse] = unplugged.no_pools
-    # Returns when the image holds what had been announced when it was called.
-    catch_up: Callable[[], Awaitable[None]] = unplugged.no_change_log
-    # For coordinators beyond an instance's brokers.
-    forwarder: Forwarder | None = None
-    # For waits until a limiter is paid.
-    loop_clock: LoopClock = field(init=False)
-    own_turns: OwnTurns = field(init=False)
-    request_turns: RequestTurns = field(init=False)
-    decoded_places: DecodedPlaces = field(init=False)
-    # What an instance has in threads that check and convert batches: one request at a time.
-    converter_places: DecodedPlaces = field(init=False)
-    starts: DurableLogStartOffsets = field(init=False)
-    deadlines: Deadlines = field(init=False)
-    # Who signs in to instances.
-    authentication: Authentication = field(init=False)
-    # What they administer, and who could not sign in.
-    audit: AuditTrail = field(init=False)
-    # Who loses a right while waiting is told.
-    waiting_calls: WaitingCalls = field(init=False)
-    # Who looks into the change log for a topic that is not known here.
-    topic_looks: TopicLooks = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.audit = AuditTrail(self.broker_id, self.clock)
-        self.topic_looks = TopicLooks(self.clock)
-        self.authentication = Authentication(self.loop, self.clock, self.current)
-        self.loop_clock = LoopClock(self.loop, self.clock)
-        self.own_turns = OwnTurns(self.loop)
-        ownership = Ownership(self.current.tenant_of, self._weights_of)
-        self.request_turns = RequestTurns(self.loop, self._request_time_debt_ms, ownership)
-        self.change_turns = ChangeTurns(Ownership(self.current.tenant_of))
-        self.decoded_places = DecodedPlaces(self.loop)
-        self.converter_places = DecodedPlaces(self.loop, bytes_max=0)
-        self.starts = DurableLogStartOffsets(self.table, self.spawn)
-        self.deadlines = Deadlines(self.loop, self.clock)
-        # A queue of its own: an instance that owes time does not keep rights that were taken away.
-        self.waiting_calls = WaitingCalls(
-            RequestTurns(self.loop, ownership=ownership),
-            self.spawn,
-            self._charge_request_time,
-        )
-
-    def _charge_request_time(self, instance_id: str, spent_s: float) -> None:
-        now_s = perf_counter()
-        self.charge_loop(instance_id, now_s - spent_s, now_s)
-        accounting = self.accountings.of(instance_id)
-        accounting.request_time.charge(round(spent_s * 1e6), self.clock.monotonic_ms())
-
-    def _weights_of(self, instance_id: str, tenant_id: str) -> tuple[float, float]:
-        return self.loop_weights.of_instance(instance_id), self.loop_weights.of_tenant(tenant_id)
-
-    def _request_time_debt_ms(self, instance_id: str) -> int:
-        return self.accountings.of(instance_id).request_time.debt_ms(self.clock.monotonic_ms())
-
-    def bump_metadata_version(self) -> None:
-        self.metadata_version = object()
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self.loop.create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        return task
 
 
 class Endpoint(NamedTuple):
@@ -410,7 +209,7 @@ class View:
 class Call:
     """One request other than Produce and Fetch. `client_id` is "" when the client gave none."""
 
-    engine: Engine
+    services: BrokerServices
     view: View
     api: ServedApi
     version: int
@@ -445,11 +244,11 @@ class Call:
     @property
     def rights(self) -> Rights:
         """What its principal may do now: a long call outlives its view."""
-        engine, view = self.engine, self.view
-        image = engine.current.image
+        services, view = self.services, self.view
+        image = services.metadata.current.image
         if image is view.image:
-            return view.rights(engine.acl_indexes, self.address)
-        return rights_in(image, engine.acl_indexes, view.principal, self.address)
+            return view.rights(services.access.acl_indexes, self.address)
+        return rights_in(image, services.access.acl_indexes, view.principal, self.address)
 
     def denial(
         self, resource_type: ResourceType, name: str = CLUSTER_NAME, operation: AclOperation | None = None
@@ -483,7 +282,7 @@ class Call:
         denied = self.denial(ResourceType.TOPIC, name)
         if denied:
             return denied
-        image = self.engine.current.image
+        image = self.services.metadata.current.image
         if topic is not None and image is not self.view.image:
             topic = image.topics.get(topic.name, topic)
         return decide(self.view.state, topic, operation, self.address)

@@ -36,7 +36,7 @@ def take(call: Call, partitions: int) -> bool:
     limiter = _limiter(call)
     if limiter is None or limiter.bucket is None:
         return True
-    now_ms = call.engine.clock.monotonic_ms()
+    now_ms = call.services.clock.monotonic_ms()
     strict_from = STRICT_FROM.get(call.api_key)
     is_strict = strict_from is not None and call.version >= strict_from
     is_refused = is_strict and limiter.bucket.is_exhausted(now_ms)
@@ -52,7 +52,7 @@ def wait_ms(call: Call) -> int:
     limiter = call.mutation_limiter
     if limiter is None or limiter.bucket is None:
         return 0
-    return limiter.bucket.wait_ms(call.engine.clock.monotonic_ms())
+    return limiter.bucket.wait_ms(call.services.clock.monotonic_ms())
 
 
 def part_of_limit(broker_id: int, controller_id: int, brokers: Collection[int]) -> float:
@@ -67,19 +67,19 @@ def part_of_limit(broker_id: int, controller_id: int, brokers: Collection[int]) 
 
 def _limiter(call: Call) -> Limiter | None:
     """None: nobody limits it. What the console does for an instance is not held back."""
-    engine, instance = call.engine, call.view.instance
+    services, instance = call.services, call.view.instance
     if instance is None or call.view.internal:
         return None
     # A long call outlives its view.
-    image = engine.current.image
+    image = services.metadata.current.image
     limits = image.quotas.of_instance(instance.id)
-    if not limits and engine.accountings.callback is None:
+    if not limits and services.accounting.accountings.callback is None:
         return None
     part = 1.0
     if instance.document.quota_scope != BROKER_SCOPE:
         brokers = instance.document.serving & image.brokers.keys()
-        part = part_of_limit(engine.broker_id, image.controller_id, brokers)
-    user, now_ms = call.view.principal.user, engine.clock.monotonic_ms()
-    return engine.accountings.of(instance.id).client_quotas.limiter(
+        part = part_of_limit(services.broker_id, image.controller_id, brokers)
+    user, now_ms = call.view.principal.user, services.clock.monotonic_ms()
+    return services.accounting.accountings.of(instance.id).client_quotas.limiter(
         limits, CONTROLLER_MUTATION_RATE, user, call.client_id, now_ms, part
     )

@@ -12,10 +12,11 @@ from brokers.engine.access.acls import Rights
 from brokers.engine.access.authorizer import Address, owners_address, peer_address
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.context import Call, Channel, Engine, View
+from brokers.engine.handlers.context import Call, Channel, View
 from brokers.engine.handlers.logins import Login
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.served_api import ServedApi
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.throttle_time import charge_time, throttle_time_ms
 from brokers.engine.loop_turns import LONG_TURN_S, timed
 from brokers.engine.protocol.apis import APIS, ApiKey, is_served
@@ -88,22 +89,25 @@ class Session:
         "_route_name",
         "_uncharged_since_s",
         "_view",
+        "accounting",
         "cancel",
         "channel",
-        "engine",
         "fetch_items_max",
         "frame_bytes_max",
         "hurry",
         "last_client_id",
         "login",
+        "metadata",
         "principal",
         "produce_items_max",
+        "services",
         "software",
+        "storage",
     )
 
     def __init__(
         self,
-        engine: Engine,
+        services: BrokerServices,
         channel: Channel,
         principal: Principal,
         advertised: Mapping[ApiKey, tuple[int, int]],
@@ -114,10 +118,14 @@ class Session:
         """`address` of the client, when it is not the peer but somebody whose calls the peer passes on. `route_name`:
         by which of its instance's routes it came.
         """
-        self.engine = engine
+        self.services = services
+        # Bound once: each request uses them.
+        self.accounting = services.accounting
+        self.metadata = services.metadata
+        self.storage = services.storage
         self.channel = channel
         self.principal = principal
-        self.frame_bytes_max = engine.frame_bytes_max
+        self.frame_bytes_max = services.frame_bytes_max
         # Topics and partitions of one request, for decoders of their own.
         self.produce_items_max = PARTITIONS_MAX if principal.internal else PRODUCE.items_max
         self.fetch_items_max = PARTITIONS_MAX if principal.internal else FETCH.items_max
@@ -143,24 +151,24 @@ class Session:
         self._uncharged_since_s = 0.0
 
     def view(self) -> View:
-        engine = self.engine
+        metadata = self.metadata
         view = self._view
-        if view is None or view.metadata_version is not engine.metadata_version:
-            view = self._view = View(engine.metadata_version, engine.current.image, self.principal, self._route_name)
+        if view is None or view.metadata_version is not metadata.version:
+            view = self._view = View(metadata.version, metadata.current.image, self.principal, self._route_name)
         return view
 
     def rights(self) -> Rights:
         """What its principal may do now."""
-        return self.view().rights(self.engine.acl_indexes, self._address)
+        return self.view().rights(self.services.access.acl_indexes, self._address)
 
     def client(self, client_id: str | None) -> Client:
         client = self._client
         if (
             client is None
-            or client.metadata_version is not self.engine.metadata_version
+            or client.metadata_version is not self.metadata.version
             or client.client_id != (client_id or "")
         ):
-            client = self._client = Client(self.engine, self.view(), self._address, client_id)
+            client = self._client = Client(self.services, self.view(), self._address, client_id)
         return client
 
     @property
@@ -184,7 +192,7 @@ class Session:
         api_key, version, correlation_id, client_id, body = decode_request_header(buffer, start, end)
         fast_codec = self._fast_codec_handlers.get(api_key)
         if fast_codec is not None and fast_codec.version_min <= version <= fast_codec.version_max:
-            self.engine.totals.requests[api_key] += 1
+            self.accounting.totals.requests[api_key] += 1
             self._uncharged_since_s = began_s
             fast_codec.handle(self, RawRequest(version, correlation_id, client_id, buffer, body, start, end))
         else:
@@ -198,7 +206,7 @@ class Session:
         self._uncharged_since_s = 0.0
         spent_s = ended_s - began_s
         if spent_s >= LONG_TURN_S:
-            self.engine.loop_turns.record(api_key, self.principal.instance_id, spent_s)
+            self.accounting.loop_turns.record(api_key, self.principal.instance_id, spent_s)
 
     def begin_turn(self) -> None:
         """Charges a later part of a Produce or Fetch to the client's request quota, until `end_turn`."""
@@ -221,7 +229,7 @@ class Session:
 
     def time_delay_ms(self, limiter: Limiter) -> int:
         """How long the client is to wait for what its requests took, with this turn as far as it went (QUO-21)."""
-        now_ms, spent_s = self.engine.clock.monotonic_ms(), 0.0
+        now_ms, spent_s = self.services.clock.monotonic_ms(), 0.0
         if self._uncharged_since_s:
             now_s = perf_counter()
             spent_s = now_s - self._uncharged_since_s
@@ -244,13 +252,13 @@ class Session:
             self.channel.fail(error)
         ended_s = perf_counter()
         self.channel.turns.used(began_s, ended_s)
-        self.engine.loop_turns.record(call.api_key, self.principal.instance_id, ended_s - began_s)
+        self.accounting.loop_turns.record(call.api_key, self.principal.instance_id, ended_s - began_s)
 
     def _handle(self, api_key: int, raw: RawRequest, has_codec: bool) -> None:
         """Whatever is not answered by a handler with a decoder of its own."""
         if not is_served(self._advertised, api_key, raw.version):
             raise UnsupportedApi(f"version {raw.version} of api key {api_key} is not served here")
-        self.engine.totals.requests[api_key] += 1
+        self.accounting.totals.requests[api_key] += 1
         self.last_client_id = raw.client_id
         if not has_codec:
             self._uncharged_since_s = perf_counter()
@@ -261,7 +269,7 @@ class Session:
         items_max = REQUEST_ITEMS_MAX if self.principal.internal else api.limit.items_max
         if _is_decoded_in_pieces(api_key, raw):
             self.channel.hold(raw.size_bytes)
-            self.cancel = self.engine.spawn(self._decode_and_answer(api, raw.copy(), items_max)).cancel
+            self.cancel = self.services.spawn(self._decode_and_answer(api, raw.copy(), items_max)).cancel
             return
         began_s = perf_counter()
         version, request = raw.version, None
@@ -270,12 +278,12 @@ class Session:
         else:
             version, request = decode_api_versions(version, raw.buffer, raw.body, raw.end)
             self.software = software_of(request)
-        call = Call(self.engine, self.view(), api, version, raw.client_id or "", self._address)
+        call = Call(self.services, self.view(), api, version, raw.client_id or "", self._address)
         answer = self._answer(call, request)
         spent_s = perf_counter() - began_s + NETWORK_S
         if hasattr(answer, "__await__"):
             charge_time(self, call, spent_s)
-            self.cancel = self.engine.spawn(self._finish(call, raw.correlation_id, answer)).cancel
+            self.cancel = self.services.spawn(self._finish(call, raw.correlation_id, answer)).cancel
         else:
             self._respond(call, raw.correlation_id, answer, spent_s)
 
@@ -284,7 +292,7 @@ class Session:
         instance_id = self.principal.instance_id
         try:
             if instance_id is not None and not self.principal.internal:
-                place = await self.engine.decoded_places.enter(instance_id, raw.size_bytes)
+                place = await self.accounting.decoded_places.enter(instance_id, raw.size_bytes)
             await self._decode_and_answer_now(api, raw, items_max, place)
         finally:
             if place is not None:
@@ -294,7 +302,7 @@ class Session:
         self, api: ServedApi, raw: RawRequest, items_max: int, place: Place | None
     ) -> None:
         try:
-            call = Call(self.engine, self.view(), api, raw.version, raw.client_id or "", self._address)
+            call = Call(self.services, self.view(), api, raw.version, raw.client_id or "", self._address)
             charge_time(self, call, raw.size_bytes / RECEIVED_BYTES_PER_S)
             decoding = decode_in_pieces(api.key, raw, items_max)
             request = await timed(decoding, partial(self._on_turn, call), self._take_turn(call), self.turn_to_resume)
@@ -303,7 +311,7 @@ class Session:
             if place is not None and api.key in WAIT_FOR_OTHERS:
                 place.leave()
             paused_ms = call.paused_ms
-            call = Call(self.engine, self.view(), api, raw.version, raw.client_id or "", self._address)
+            call = Call(self.services, self.view(), api, raw.version, raw.client_id or "", self._address)
             call.paused_ms, call.request_bytes = paused_ms, raw.size_bytes
             began_s = perf_counter()
             answer = self._answer(call, request)
@@ -334,13 +342,13 @@ class Session:
         self.channel.turns.used(now_s - spent_s, now_s)
         charge_time(self, call, spent_s)
         if spent_s >= LONG_TURN_S:
-            self.engine.loop_turns.record(call.api_key, self.principal.instance_id, spent_s)
+            self.accounting.loop_turns.record(call.api_key, self.principal.instance_id, spent_s)
 
     def turn_to_resume(self) -> InlineWakeup | None:
         """Returns what a task waits for before its next step; None: it need not. Members of one group are woken
         together.
         """
-        return self.channel.turns.turn_to_resume(self.engine.loop)
+        return self.channel.turns.turn_to_resume(self.services.loop)
 
     def _take_turn(self, call: Call) -> Callable[[], Awaitable[None]] | None:
         """How a long request waits for its next piece; None: of the cluster's own, which goes on in the next round."""
@@ -350,9 +358,11 @@ class Session:
         return partial(self._wait_for_turn, call, instance_id)
 
     async def _wait_for_turn(self, call: Call, instance_id: str) -> None:
-        engine = self.engine
-        call.paused_ms += engine.accountings.of(instance_id).request_time.debt_ms(engine.clock.monotonic_ms())
-        await engine.request_turns.take(instance_id)
+        services = self.services
+        call.paused_ms += services.accounting.accountings.of(instance_id).request_time.debt_ms(
+            services.clock.monotonic_ms()
+        )
+        await services.accounting.request_turns.take(instance_id)
 
     def _respond(self, call: Call, correlation_id: int, response: Any, spent_s: float) -> None:
         delay_ms = throttle_time_ms(self, call, response, spent_s)

@@ -17,7 +17,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from brokers.engine.access.authorizer import Owners
-from brokers.engine.handlers.context import Call, Engine
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.protocol.codec import Encoded
 from brokers.engine.throttling.shares import InstanceShares
 
@@ -30,7 +31,7 @@ WAITING_MAX: Final = 8
 def owes_too_much(call: Call) -> bool:
     """Returns True if the request has to wait until its instance has paid for what was written."""
     shares = _shares(call)
-    return shares is not None and shares.state_debt_ms(call.engine.clock.monotonic_ms()) > DEBT_MS_MAX
+    return shares is not None and shares.state_debt_ms(call.services.clock.monotonic_ms()) > DEBT_MS_MAX
 
 
 class WriteQueue:
@@ -44,7 +45,7 @@ class WriteQueue:
 
 
 def _queue(call: Call) -> WriteQueue:
-    queues, instance_id = call.engine.state_write_queues, call.view.instance_id
+    queues, instance_id = call.services.coordination.state_write_queues, call.view.instance_id
     assert instance_id is not None, "only instances are charged"
     queue = queues.get(instance_id)
     if queue is None:
@@ -52,10 +53,10 @@ def _queue(call: Call) -> WriteQueue:
     return queue
 
 
-def _without_coordinators(engine: Engine) -> Engine:
-    """The handlers know what to answer where there are none (COORDINATOR_NOT_AVAILABLE)."""
-    result = copy(engine)
-    result.groups = result.transactions = None
+def _without_coordinators(services: BrokerServices) -> BrokerServices:
+    """Returns the services without coordinators, for which handlers answer COORDINATOR_NOT_AVAILABLE."""
+    result = copy(services)
+    result.coordination = replace(services.coordination, groups=None, transactions=None)
     return result
 
 
@@ -67,18 +68,18 @@ async def paid(call: Call) -> AsyncIterator[Call]:
     with COORDINATOR_NOT_AVAILABLE.
     """
     shares = _shares(call)
-    if shares is None or shares.state_debt_ms(call.engine.clock.monotonic_ms()) <= DEBT_MS_MAX:
+    if shares is None or shares.state_debt_ms(call.services.clock.monotonic_ms()) <= DEBT_MS_MAX:
         yield call
         return
     queue = _queue(call)
     if queue.waiting >= WAITING_MAX:
-        yield replace(call, engine=_without_coordinators(call.engine))
+        yield replace(call, services=_without_coordinators(call.services))
         return
     queue.waiting += 1
     try:
         async with queue.lock:
             while True:
-                debt_ms = shares.state_debt_ms(call.engine.clock.monotonic_ms())
+                debt_ms = shares.state_debt_ms(call.services.clock.monotonic_ms())
                 if debt_ms <= DEBT_MS_MAX:
                     break
                 await asyncio.sleep((debt_ms - DEBT_MS_MAX) / 1000)
@@ -90,7 +91,7 @@ async def paid(call: Call) -> AsyncIterator[Call]:
 def delay_ms(call: Call, response: Any) -> int:
     """How long who wrote is to wait: by what its instance owes here, or where its request was passed on to."""
     shares = _shares(call)
-    owed_ms = 0 if shares is None else shares.state_debt_ms(call.engine.clock.monotonic_ms())
+    owed_ms = 0 if shares is None else shares.state_debt_ms(call.services.clock.monotonic_ms())
     if isinstance(response, Encoded):
         return max(owed_ms, response.throttled_ms)
     return max(owed_ms, getattr(response, "throttle_time_ms", 0))
@@ -98,13 +99,13 @@ def delay_ms(call: Call, response: Any) -> int:
 
 def remember(call: Call, user: str, waited_ms: int) -> None:
     """Writes down why the client is made to wait."""
-    engine, instance_id = call.engine, call.view.instance_id
-    accounting = None if instance_id is None else engine.accountings.get(instance_id)
+    services, instance_id = call.services, call.view.instance_id
+    accounting = None if instance_id is None else services.accounting.accountings.get(instance_id)
     if accounting is None or accounting.shares.state is None:
         return
-    now_ms, limiter = engine.clock.now_ms(), accounting.shares.state
+    now_ms, limiter = services.clock.now_ms(), accounting.shares.state
     bought = accounting.shares.produce or limiter
-    engine.totals.delays += 1
+    services.accounting.totals.delays += 1
     accounting.traffic.delayed(waited_ms, now_ms)
     accounting.ledger.record(
         limiter.rule, limiter.limit_per_s, user, call.client_id, waited_ms, now_ms, bought.whole_limit_per_s
@@ -116,5 +117,5 @@ def _shares(call: Call) -> InstanceShares | None:
     view = call.view
     if view.instance is None or isinstance(call.address, Owners):
         return None
-    accounting = call.engine.accountings.get(view.instance.id)
+    accounting = call.services.accounting.accountings.get(view.instance.id)
     return None if accounting is None else accounting.shares

@@ -54,7 +54,7 @@ def charge_time(sender: Sender, call: Call, spent_s: float) -> int:
     accounting = _accounting(call)
     if accounting is None:
         return 0
-    now_ms = call.engine.clock.monotonic_ms()
+    now_ms = call.services.clock.monotonic_ms()
     limiter = _time_limiter(sender, call)
     if limiter is not None:
         charging.record_time(limiter, spent_s, now_ms)
@@ -82,13 +82,13 @@ def _by_change_rate(call: Call) -> Throttle:
     accounting = _accounting(call)
     if accounting is None:
         return NO_THROTTLE
-    wait_ms = accounting.change_rate.wait_ms(call.engine.clock.monotonic_ms())
+    wait_ms = accounting.change_rate.wait_ms(call.services.clock.monotonic_ms())
     return Throttle(min(wait_ms, DELAY_MS_MAX), Reason.CHANGE_RATE)
 
 
 def _by_client_quotas(sender: Sender, call: Call) -> Throttle:
     limiter = _time_limiter(sender, call)
-    delay_ms = 0 if limiter is None else charging.time_delay_ms(limiter, call.engine.clock.monotonic_ms())
+    delay_ms = 0 if limiter is None else charging.time_delay_ms(limiter, call.services.clock.monotonic_ms())
     if call.mutation_limiter is not None:
         wait_ms = mutation_quota.wait_ms(call)
         if wait_ms > delay_ms:
@@ -100,16 +100,16 @@ def _record(sender: Sender, call: Call, longest: Throttle) -> None:
     """Writes down the reason of the longest delay, and how long the pieces of the request waited for their turns."""
     delay_ms, reason, limiter = longest
     time_ms = call.paused_ms + (delay_ms if reason is Reason.REQUEST_TIME else 0)
-    accounting, user, now_ms = _accounting(call), sender.principal.user, call.engine.clock.now_ms()
+    accounting, user, now_ms = _accounting(call), sender.principal.user, call.services.clock.now_ms()
     if time_ms and accounting is not None:
-        call.engine.totals.delays += 1
+        call.services.accounting.totals.delays += 1
         accounting.remember_request_time(time_ms, user, call.client_id, now_ms)
     if not delay_ms:
         return
     if reason is Reason.STATE_WRITES:
         state_writes.remember(call, user, delay_ms)
     elif reason is Reason.CHANGE_RATE and accounting is not None:
-        call.engine.totals.delays += 1
+        call.services.accounting.totals.delays += 1
         accounting.remember_change_rate(delay_ms, user, call.client_id, now_ms)
     elif limiter is not None:
         sender.client(call.client_id).remember_delay(limiter, delay_ms, now_ms)
@@ -120,7 +120,7 @@ def _accounting(call: Call) -> InstanceAccounting | None:
     back.
     """
     view = call.view
-    return None if view.instance is None or view.internal else call.engine.accountings.of(view.instance.id)
+    return None if view.instance is None or view.internal else call.services.accounting.accountings.of(view.instance.id)
 
 
 def _time_limiter(sender: Sender, call: Call) -> Limiter | None:
@@ -128,9 +128,9 @@ def _time_limiter(sender: Sender, call: Call) -> Limiter | None:
     view = call.view
     if view.instance is None or view.internal:
         return None
-    if not view.client_limits and call.engine.accountings.callback is None:
+    if not view.client_limits and call.services.accounting.accountings.callback is None:
         return None
-    quotas = call.engine.accountings.of(view.instance.id).client_quotas
+    quotas = call.services.accounting.accountings.of(view.instance.id).client_quotas
     if not quotas.is_set(view.client_limits, REQUEST_PERCENTAGE):
         return None
     return sender.client(call.client_id).request_limiter

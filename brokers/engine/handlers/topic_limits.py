@@ -9,7 +9,7 @@ from typing import Final
 from brokers.contract.partitions import NO_LEADER
 from brokers.engine.access.authorizer import Operation
 from brokers.engine.cluster.image import TopicImage
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.partitions.topic_settings import CONSUME_BYTE_RATE, NO_LIMIT, PRODUCE_BYTE_RATE
 from brokers.engine.throttling.accounting import InstanceAccounting
 from brokers.engine.throttling.charging import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Limiter, Quota
@@ -21,19 +21,19 @@ _KEYS: Final[dict[Operation, tuple[str, Quota]]] = {
 
 
 def limiter_of(
-    engine: Engine, accounting: InstanceAccounting, topic: TopicImage, operation: Operation
+    services: BrokerServices, accounting: InstanceAccounting, topic: TopicImage, operation: Operation
 ) -> Limiter | None:
     """None: the topic has no such limit, or no partition that is led here."""
     key, quota = _KEYS[operation]
-    value = topic.config.get(key) or engine.topic_defaults.get(key)
+    value = topic.config.get(key) or services.metadata.topic_defaults.get(key)
     if value is None or value == NO_LIMIT:
         return None
     limit_bps = _number(value)
     if limit_bps < 1:
         return None
-    now_ms = engine.clock.monotonic_ms()
+    now_ms = services.clock.monotonic_ms()
     return accounting.topic_quotas.limiter(
-        topic.name, quota, limit_bps, topic, partial(_leaders, topic), engine.broker_id, now_ms
+        topic.name, quota, limit_bps, topic, partial(_leaders, topic), services.broker_id, now_ms
     )
 
 

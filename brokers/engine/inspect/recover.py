@@ -20,7 +20,7 @@ from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
 from brokers.engine.storage.old_formats import OldFormat, old_message_at, refuse_old_message
-from brokers.engine.storage.recovery import NOWHERE, first_checked, load_log
+from brokers.engine.storage.recovery import NOWHERE, LogCheckpoint, first_checked, load_log
 from brokers.engine.storage.sanity_checks import indexes_trusted, out_of_range
 from brokers.engine.storage.segment import (
     INDEX_SUFFIX,
@@ -209,14 +209,10 @@ def _carry_out(partition: PartitionDirectory, root: Path, marks: Marks, foreseen
     log, report = load_log(
         str(partition.path),
         root,
-        partition.topic,
-        partition.number,
+        (partition.topic, partition.number),
         OpenFiles(),
         LogConfig(),
-        recovery_point=marks.recovery_point,
-        start_offset=marks.start_offset,
-        clean=False,
-        dense_from=marks.dense_from,
+        LogCheckpoint(marks.recovery_point, marks.start_offset, clean=False, dense_from=marks.dense_from),
         now_ms=time.time_ns() // 1_000_000,
     )
     _store(log)

@@ -13,17 +13,19 @@ from typing import Final
 
 from brokers.engine.network.backlog import Backlog
 from brokers.engine.network.buffers import FrameBuffers, HeldFrame
+from brokers.engine.network.closed_session import CLOSED_SESSION
+from brokers.engine.network.connection_state import WAITING_FOR_US
 from brokers.engine.network.fair_turns import QueuedWork
-from brokers.engine.network.gone import GONE
 from brokers.engine.network.interfaces import Cancellable, ConnectionOwner, Mute
 from brokers.engine.network.pending_responses import PendingResponse, PendingResponses
-from brokers.engine.network.receiving import IN_LINE, MUTED, NO_BUFFER, PROCESSING, TOO_MANY_PENDING, WRITING, Receiver
+from brokers.engine.network.receiving import MUTED, NO_BUFFER, PROCESSING, TOO_MANY_PENDING, WRITING, Receiver
 from brokers.engine.network.sending import OnWritten, Outgoing, joined_up
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.values import Slice
 
 # An answer beyond this is sent at once, with those before it: together they would take memory.
 CORKED_BYTES_MAX: Final = 16_384
+_WAITING_FOR_US: Final = int(WAITING_FOR_US)
 
 
 class Connection(Receiver):
@@ -81,8 +83,8 @@ class Connection(Receiver):
         self._busy &= ~PROCESSING
         if count < len(frame):
             self._send(Outgoing([frame], None, count))
-        elif not self._busy and not self._consuming:
-            self._resume()
+        else:
+            self._resume_if_idle()
 
     def respond_parts(
         self,
@@ -104,17 +106,16 @@ class Connection(Receiver):
             self._uncork()
         self._busy &= ~PROCESSING
         self._send(outgoing)
-        if not self._busy and not self._consuming and not self.closed:
-            self._resume()
+        self._resume_if_idle()
 
     def hold(self, count: int) -> None:
-        self.received.hold(count)
+        self.inbound.hold(count)
 
     def release(self) -> None:
-        self.received.release()
+        self.inbound.release()
 
     def hold_frame(self) -> HeldFrame | None:
-        return self.received.hold_frame()
+        return self.inbound.hold_frame()
 
     def finish_without_response(self, delay_ms: int = 0, mute: Mute | None = None) -> None:
         """Ends a request with acks=0: nothing is sent, but the mute holds (QUO-32)."""
@@ -122,8 +123,7 @@ class Connection(Receiver):
             return
         self._mute(delay_ms, mute)
         self._busy &= ~PROCESSING
-        if not self._busy and not self._consuming:
-            self._resume()
+        self._resume_if_idle()
 
     def defer(self, on_closed: Callable[[], object]) -> PendingResponse:
         """The request in processing is answered later, by `complete`, and the next ones are processed meanwhile.
@@ -143,8 +143,8 @@ class Connection(Receiver):
         self._busy &= ~PROCESSING
         if pending_responses.are_too_many:
             self._busy |= TOO_MANY_PENDING
-        elif not self._busy and not self._consuming:
-            self._resume()
+        else:
+            self._resume_if_idle()
 
     def _on_first_complete(self) -> None:
         # Not at once: this runs inside another connection's request, and the next ones are mostly complete with it.
@@ -163,8 +163,7 @@ class Connection(Receiver):
             self._send(outgoing)
         if self._busy & TOO_MANY_PENDING and pending_responses.are_few:
             self._busy &= ~TOO_MANY_PENDING
-        if not self._busy and not self._consuming and not self.closed:
-            self._resume()
+        self._resume_if_idle()
 
     def _uncork(self) -> None:
         if self._corked:
@@ -219,12 +218,12 @@ class Connection(Receiver):
 
     @property
     def is_stalled(self) -> bool:
-        return bool(self.received.large or self._backlog or self.received.pending)
+        return bool(self.inbound.large or self._backlog or self.inbound.pending)
 
     @property
     def is_waiting(self) -> bool:
         prefetching = self._backlog is not None and self._backlog.is_prefetching
-        ours = bool(self._busy & (PROCESSING | MUTED | NO_BUFFER | IN_LINE))
+        ours = bool(self._busy & _WAITING_FOR_US)
         return ours or prefetching or self._pending_responses is not None
 
     @property
@@ -259,14 +258,14 @@ class Connection(Receiver):
         self._socket.close()
         if self._busy & NO_BUFFER:
             self._buffers.forget(self._owner.group, self)
-        frame, self.received.large = self.received.large, None
+        frame, self.inbound.large = self.inbound.large, None
         if frame is not None:
             self._buffers.give_back(frame.buffer, self._owner.group)
-        self.received.forget()
+        self.inbound.forget()
         self._corked = None
         pending_responses, self._pending_responses = self._pending_responses, None
         if pending_responses is not None:
             pending_responses.drop()
-        session, self.session = self.session, GONE
+        session, self.session = self.session, CLOSED_SESSION
         session.on_closed()
         self._owner.on_closed(self, reason)

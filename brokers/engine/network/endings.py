@@ -55,14 +55,14 @@ def request_ms_max(size_bytes: int, is_contended: bool) -> int:
 def note_sweep(connection: OwnedConnection) -> None:
     """One more sweep came by."""
     connection.idle_ticks += 1
-    received = connection.received
-    if received.frames != received.frames_swept:
-        received.frames_swept = received.frames
-        received.frame_ticks = 0
-    elif not received.frame_bytes:
-        received.frame_ticks = 0
+    inbound = connection.inbound
+    if inbound.frames != inbound.frames_swept:
+        inbound.frames_swept = inbound.frames
+        inbound.frame_ticks = 0
+    elif not inbound.frame_bytes:
+        inbound.frame_ticks = 0
     elif not connection.is_busy:
-        received.frame_ticks += 1
+        inbound.frame_ticks += 1
 
 
 def reason_to_close(connection: OwnedConnection, deadlines: Deadlines, is_contended: bool) -> str | None:
@@ -71,15 +71,15 @@ def reason_to_close(connection: OwnedConnection, deadlines: Deadlines, is_conten
     idle_ms = connection.idle_ticks * sweep_ms
     if idle_ms > deadlines.stalled_ms and connection.is_stalled and not connection.is_waiting:
         return STALLED
-    received = connection.received
-    if received.frame_ticks:
-        ms_max = request_ms_max(received.frame_bytes, is_contended and received.large is not None)
-        if received.frame_ticks * sweep_ms >= ms_max:
+    inbound = connection.inbound
+    if inbound.frame_ticks:
+        ms_max = request_ms_max(inbound.frame_bytes, is_contended and inbound.large is not None)
+        if inbound.frame_ticks * sweep_ms >= ms_max:
             return SLOW_REQUEST
     if connection.is_busy:
         return None
     if idle_ms > max(deadlines.idle_ms, sweep_ms):
         return IDLE
-    if not received.frames and idle_ms > deadlines.first_request_ms:
+    if not inbound.frames and idle_ms > deadlines.first_request_ms:
         return NO_REQUEST
     return None

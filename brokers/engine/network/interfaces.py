@@ -8,7 +8,7 @@ from typing import Protocol
 
 from brokers.engine.network.buffers import UnreadBytes
 from brokers.engine.network.fair_turns import InstanceTurns
-from brokers.engine.network.received import Received
+from brokers.engine.network.inbound_frames import InboundFrames
 from brokers.engine.network.unsent import UnsentBytes
 
 
@@ -83,7 +83,7 @@ class OwnedConnection(Protocol):
     peer_host: str
     # How often `Listeners.sweep` came by since anything arrived or left.
     idle_ticks: int
-    received: Received
+    inbound: InboundFrames
 
     @property
     def unsent_bytes(self) -> int:

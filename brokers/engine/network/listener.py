@@ -1,4 +1,7 @@
-"""Listening sockets that open and close at run time (CKA-3), and who may come in and stay (QUO-50, QUO-51, WIRE-11)."""
+"""Listening sockets that open and close at run time (CKA-3), and the connections that came through them.
+
+`accept_policy` decides which come in, `endings` which stay (WIRE-11).
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,25 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from functools import partial
 from itertools import islice
 from typing import Final
 
 from brokers.engine.network import admission, endings
-from brokers.engine.network.admission import CreationPace, Limits
+from brokers.engine.network.accept_policy import AcceptPolicy
+from brokers.engine.network.admission import Limits
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.connection import Connection
+from brokers.engine.network.connection_handshake import ConnectionHandshake
 from brokers.engine.network.counters import Counters
 from brokers.engine.network.endings import Deadlines
-from brokers.engine.network.entering import Entering
-from brokers.engine.network.entry_queue import EntryQueue, Queued
 from brokers.engine.network.fair_turns import FairTurns
 from brokers.engine.network.handshakes import Handshakes
-from brokers.engine.network.held_connections import HeldConnections
 from brokers.engine.network.interfaces import OwnedConnection
-from brokers.engine.network.listener_group import ListenerGroup
+from brokers.engine.network.listener_group import GroupSpec, ListenerGroup
 from brokers.engine.network.listener_rules import (
     OPEN_TO_ALL,
     ListenerRules,
     MakeSession,
-    OnHeldBack,
-    RateOfAddress,
-    unheard,
-    unlimited,
 )
 from brokers.engine.network.memory_relief import MemoryRelief
 from brokers.engine.network.port import Accepted, Listener
@@ -64,16 +61,12 @@ class Listeners:
         self.count = 0
         self._entered = 0
         self.fair_turns = FairTurns(loop.call_soon)
-        self.on_held_back: OnHeldBack = unheard
-        self.connections_per_s: RateOfAddress = unlimited
-        self._pace = CreationPace(limits.creations_per_s_max)
+        self.policy = AcceptPolicy(loop, limits, self, self.counters, reports)
         self._unread = UnreadBytes()
-        self._queued = Queued()
         self._deadlines = Deadlines(limits.idle_ms_max, limits.sweep_ms)
         self._listeners: dict[str, Listener] = {}
         self._groups: dict[str, ListenerGroup] = {}
         self.handshakes = Handshakes(loop)
-        self.held = HeldConnections(loop)
         self.buffers.on_wait = MemoryRelief(self, loop).watch
 
     def __iter__(self) -> Iterator[Listener]:
@@ -108,16 +101,13 @@ class Listeners:
         host: str,
         port: int,
         make_session: MakeSession,
-        connections_max: int = 0,
         *,
-        is_protected: bool = False,
-        group: str | None = None,
-        tenant: str | None = None,
+        group: GroupSpec | None = None,
         rules: ListenerRules = OPEN_TO_ALL,
     ) -> Listener:
         """Takes the port without accepting yet. Raises OSError when the port is taken, or not ours.
 
-        `group` is the instance's id, where that is not the name; an instance without `tenant` is its own tenant.
+        Without `group` the listener is alone in one of its own name.
         """
         assert name not in self._listeners, f"the listener {name} is open already"
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -137,23 +127,21 @@ class Listeners:
             make_session=make_session,
             owner=self,
             socket=bound,
-            group=self._group(group or name, is_protected, connections_max, tenant),
+            group=self._group(group or GroupSpec(name)),
             rules=rules,
         )
         listener.group.listeners.append(listener)
         self._listeners[name] = listener
         return listener
 
-    def _group(self, name: str, is_protected: bool, connections_max: int, tenant: str | None) -> ListenerGroup:
-        known = self._groups.get(name)
+    def _group(self, spec: GroupSpec) -> ListenerGroup:
+        known = self._groups.get(spec.name)
         if known is None:
-            turns = None if is_protected else self.fair_turns
-            account = None if is_protected else self.fair_turns.enter(tenant or name)
-            known = ListenerGroup(name, self, self.limits, self._unread, turns, connections_max, account)
-            known.entry_queue = EntryQueue(
-                self.loop, partial(self._has_place, known), partial(self._drop, known), self._queued
-            )
-            self._groups[name] = known
+            turns = None if spec.is_protected else self.fair_turns
+            account = None if spec.is_protected else self.fair_turns.enter(spec.tenant or spec.name)
+            known = ListenerGroup(spec.name, self, self.limits, self._unread, turns, spec.connections_max, account)
+            known.entry_queue = self.policy.queue_of(known)
+            self._groups[spec.name] = known
         return known
 
     def open(
@@ -162,14 +150,12 @@ class Listeners:
         host: str,
         port: int,
         make_session: MakeSession,
-        connections_max: int = 0,
         *,
-        group: str | None = None,
-        tenant: str | None = None,
+        group: GroupSpec | None = None,
         rules: ListenerRules = OPEN_TO_ALL,
     ) -> Listener:
         """Binds and accepts. Raises OSError as `bind`."""
-        listener = self.bind(name, host, port, make_session, connections_max, group=group, tenant=tenant, rules=rules)
+        listener = self.bind(name, host, port, make_session, group=group, rules=rules)
         self.accept(listener)
         return listener
 
@@ -227,7 +213,7 @@ class Listeners:
                 del self._groups[listener.group.name]
                 if not listener.group.is_protected:
                     self.fair_turns.exit(listener.group.turns.tenant)
-                self.held.end_all(listener.group.name)
+                self.policy.throttled.end_all(listener.group.name)
                 listener.group.entry_queue.end_all()
         return listener
 
@@ -253,15 +239,18 @@ class Listeners:
             self.loop.call_soon(self._end_unwanted, listener, rules, rest)
 
     def admit(self, listener: Listener, accepted: socket.socket, address: str) -> str | None:
-        """Why it was refused. A client whose peer is a proxy is known later, and judged then (`entering`)."""
-        is_proxy = listener.rules.is_proxy(address)
-        cause = None if is_proxy else self.refusal_of_client(listener, address)
-        if cause is None and not is_proxy and self.holds_back(listener, accepted, address):
+        """Lets a connection in. Returns the reason for which it was refused; None if it came in.
+
+        A client whose peer is a proxy is known later, and judged then (`connection_handshake`).
+        """
+        policy, is_proxy = self.policy, listener.rules.is_proxy(address)
+        cause = None if is_proxy else policy.refusal_of_client(listener, address)
+        if cause is None and not is_proxy and policy.throttle(listener, accepted, address):
             return admission.ADDRESS_RATE
-        cause = cause or self._refusal_of_place(listener)
+        cause = cause or policy.refusal_of_place(listener)
         if cause is not None:
             accepted.close()
-            self.note_refusal(listener, address, cause)
+            policy.note_refusal(listener, address, cause)
             return cause
         try:
             accepted.setblocking(False)
@@ -272,9 +261,9 @@ class Listeners:
             return None
         self.counters.accepted += 1
         if is_proxy or listener.rules.tls is not None:
-            entering = Entering(accepted, address, listener, self.buffers, self.loop, self.handshakes)
-            self._keep(listener, entering)
-            entering.start(is_proxy)
+            handshake = ConnectionHandshake(accepted, address, listener, self.buffers, self.loop, self.handshakes)
+            self._keep(listener, handshake)
+            handshake.start(is_proxy)
         else:
             self.enter(listener, accepted, address)
         return None
@@ -298,88 +287,6 @@ class Listeners:
         self.count += 1
         listener.connections[connection] = None
         listener.group.on_entered(connection.peer_host)
-
-    def note_refusal(self, listener: Listener, address: str, cause: str) -> None:
-        self.counters.refuse(cause)
-        self.reports.refused(listener.name, address, cause, len(listener.connections))
-        if cause != admission.ALLOW_LIST:  # strangers do not slow the instance's clients down
-            self.on_held_back(listener.group.name, cause, 0)
-
-    def _has_place(self, group: ListenerGroup) -> bool:
-        """True if there are places for all that wait."""
-        if group.count + group.entry_queue.count > group.connections_max:
-            return False
-        return self.count + self.held.count + self._queued.count <= self.limits.connections_max
-
-    def _drop(self, group: ListenerGroup, accepted: socket.socket, address: str) -> None:
-        accepted.close()
-        self.counters.refuse(admission.INSTANCE)
-        self.reports.refused(group.name, address, admission.INSTANCE, group.count)
-        self.on_held_back(group.name, admission.INSTANCE, 0)
-
-    def _refusal_of_place(self, listener: Listener) -> str | None:
-        """Why there is no place for one more; None = there is."""
-        group, rules = listener.group, listener.rules
-        if rules.connections_max is not None and len(listener.connections) >= rules.connections_max:
-            return admission.ROUTE
-        if group.count >= group.connections_max:
-            return admission.INSTANCE
-        return None if group.is_protected or self._has_room(listener) else admission.BROKER
-
-    def refusal_of_client(self, listener: Listener, address: str) -> str | None:
-        """Why this client may not come in; None = it may."""
-        if not listener.rules.is_admitted(address):
-            return admission.ALLOW_LIST
-        group = listener.group
-        if not group.is_protected and group.addresses.count(address) >= self.limits.connections_per_address_max:
-            return admission.ADDRESS
-        return None
-
-    def holds_back(self, listener: Listener, accepted: socket.socket, address: str) -> bool:
-        """Whether this address opens too many a second; this one is then not the caller's, nor counted (QUO-52)."""
-        group = listener.group
-        limit_per_s = None if group.is_protected else self.connections_per_s(group.name, address)
-        if limit_per_s is None:
-            return False
-        delay_ms = group.address_rates.charge(address, limit_per_s, round(self.loop.time() * 1000))
-        if not delay_ms:
-            return False
-        if self.count + self.held.count < self.limits.connections_max:
-            self.held.hold(group.name, accepted, delay_ms)
-        else:
-            accepted.close()
-        self.counters.refuse(admission.ADDRESS_RATE)
-        self.reports.refused(listener.name, address, admission.ADDRESS_RATE, len(listener.connections))
-        self.on_held_back(group.name, admission.ADDRESS_RATE, delay_ms)
-        return True
-
-    def delay_ms(self, listener: Listener) -> int:
-        """One was accepted, or refused; how long to accept no other from this listener (QUO-51)."""
-        group = listener.group
-        if group.is_protected:
-            return 0
-        now_ms = round(self.loop.time() * 1000)
-        delay_ms = max(group.pace.charge(now_ms), self._pace.charge(now_ms))
-        if delay_ms:
-            self.counters.paced += 1
-            self.on_held_back(group.name, None, delay_ms)
-        return delay_ms
-
-    def _has_room(self, listener: Listener) -> bool:
-        """Whether one more may come in through `listener`. When all are taken, whoever has most of them loses one that
-        was quiet for long, so that nobody who opens as many as it may locks the others out (QUO-50).
-        """
-        if self.count + self.held.count < self.limits.connections_max:
-            return True
-        if self.held.count:
-            self.held.end_one()
-            return True
-        others = [group for group in self._groups.values() if not group.is_protected]
-        largest = max(others, key=lambda group: group.count)
-        if largest.count <= listener.group.count + 1:
-            return False
-        self.end(largest.quietest(), endings.NEEDED)
-        return True
 
     def end(self, connection: OwnedConnection, reason: str) -> None:
         """Closes it for one of the reasons of `endings`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from brokers.engine.network import endings
 from brokers.engine.network.address_rates import AddressRates
@@ -31,6 +31,18 @@ class Closer(Protocol):
     def end(self, connection: OwnedConnection, reason: str) -> None: ...
 
     def call_soon(self, callback: Callable[[], object]) -> object: ...
+
+
+class GroupSpec(NamedTuple):
+    """Description of a group when its first listener opens.
+
+    An instance without `tenant` is its own tenant; `connections_max` 0 is the default of the broker.
+    """
+
+    name: str
+    tenant: str | None = None
+    connections_max: int = 0
+    is_protected: bool = False
 
 
 class ListenerGroup:

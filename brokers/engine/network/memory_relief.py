@@ -53,7 +53,7 @@ class MemoryRelief:
         for connection in slowest(chain.from_iterable(listener.connections for listener in self._owner), buffers):
             if missing_bytes <= 0:
                 break
-            frame = connection.received.large
+            frame = connection.inbound.large
             assert frame is not None, "it is half received"
             missing_bytes -= frame.buffer.counted_bytes
             self._owner.end(connection, endings.SLOW_REQUEST)
@@ -67,13 +67,13 @@ def slowest(connections: Iterable[OwnedConnection], buffers: FrameBuffers) -> li
     """
     candidates: list[tuple[int, int, int, OwnedConnection]] = []
     for connection in connections:
-        frame = connection.received.large
+        frame = connection.inbound.large
         if frame is None:
             continue
         sent_bytes = frame.filled - frame.checked_bytes
         was_checked = frame.checked_bytes >= 0
         frame.checked_bytes = frame.filled
-        is_large = buffers.rented_by(connection.received.owner) > RENTED_BYTES_PER_OWNER_MIN
+        is_large = buffers.rented_by(connection.inbound.owner) > RENTED_BYTES_PER_OWNER_MIN
         if was_checked and is_large and not connection.is_waiting:
             candidates.append((sent_bytes, -frame.buffer.counted_bytes, len(candidates), connection))
     return [connection for _, _, _, connection in sorted(candidates)]

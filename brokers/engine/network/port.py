@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from brokers.engine.network import admission
+from brokers.engine.network.accept_policy import AcceptPolicy
 from brokers.engine.network.buffers import UnreadBytes
 from brokers.engine.network.counters import Counters
 from brokers.engine.network.fair_turns import InstanceTurns
@@ -39,21 +40,11 @@ class PortOwner(Protocol):
     readers: Executor
     reports: NetworkReports
     counters: Counters
+    policy: AcceptPolicy
     count: int
 
     def admit(self, listener: Listener, accepted: PlainSocket, address: str) -> str | None:
         """Why a connection was refused; None: it came in."""
-
-    def delay_ms(self, listener: Listener) -> int:
-        """Milliseconds to accept no other, after one that came in or was refused a place."""
-
-    def refusal_of_client(self, listener: Listener, address: str) -> str | None:
-        """Why this client may not come in; None: it may."""
-
-    def note_refusal(self, listener: Listener, address: str, cause: str) -> None: ...
-
-    def holds_back(self, listener: Listener, accepted: PlainSocket, address: str) -> bool:
-        """True if this address opens too many a second; the connection is then not the caller's any more."""
 
     def enter(
         self, listener: Listener, accepted: Accepted, address: str, make_session: MakeSession | None = None
@@ -153,7 +144,7 @@ class Listener:
 
     def _admit(self, accepted: PlainSocket, address: str) -> int:
         cause = self.owner.admit(self, accepted, address)
-        return 0 if cause in admission.UNPACED else self.owner.delay_ms(self)
+        return 0 if cause in admission.UNPACED else self.owner.policy.delay_ms(self.group)
 
     def _pause(self, delay_s: float) -> None:
         self.owner.loop.remove_reader(self.socket.fileno())
@@ -164,13 +155,13 @@ class Listener:
             self.owner.loop.add_reader(self.socket.fileno(), self.on_acceptable)
 
     def refuses(self, client_host: str) -> bool:
-        cause = self.owner.refusal_of_client(self, client_host)
+        cause = self.owner.policy.refusal_of_client(self, client_host)
         if cause is not None:
-            self.owner.note_refusal(self, client_host, cause)
+            self.owner.policy.note_refusal(self, client_host, cause)
         return cause is not None
 
-    def holds_back(self, accepted: PlainSocket, client_host: str) -> bool:
-        return self.owner.holds_back(self, accepted, client_host)
+    def throttle(self, accepted: PlainSocket, client_host: str) -> bool:
+        return self.owner.policy.throttle(self, accepted, client_host)
 
     def enter(self, accepted: Accepted, client_host: str, make_session: MakeSession | None = None) -> None:
         self.owner.enter(self, accepted, client_host, make_session)

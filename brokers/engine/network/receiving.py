@@ -1,7 +1,6 @@
 """The incoming half of a connection: what arrives is cut into frames, and each is handed over when it is whole.
 
-While a request is in processing, a response is being written, or the client is muted, nothing is read but the peer's
-farewell, so that a waiting fetch of a dead client ends.
+`connection_state` lists the states, and the reasons for which nothing is read.
 """
 
 from __future__ import annotations
@@ -13,18 +12,19 @@ from time import perf_counter
 from typing import Final
 
 from brokers.engine.network.buffers import SHARED_BYTES, TINY_BYTES_MAX, FrameBuffers, LargeFrame
+from brokers.engine.network.connection_state import Busy
 from brokers.engine.network.fair_turns import TURN_S, InstanceTurns, QueuedWork
+from brokers.engine.network.inbound_frames import SIZE, InboundFrames, end_of_frame
 from brokers.engine.network.interfaces import ConnectionOwner, Session
-from brokers.engine.network.received import SIZE, Received, end_of_frame
 from brokers.engine.protocol.framing import API_KEY_BYTES, SIZE_BYTES, check_frame_size
 
-# Why nothing is read.
-PROCESSING: Final = 1
-WRITING: Final = 2
-MUTED: Final = 4
-NO_BUFFER: Final = 8
-TOO_MANY_PENDING: Final = 16
-IN_LINE: Final = 32
+# Plain numbers: an operator of an IntFlag makes a member, which takes a part of each request's time.
+PROCESSING: Final = int(Busy.PROCESSING)
+WRITING: Final = int(Busy.WRITING)
+MUTED: Final = int(Busy.MUTED)
+NO_BUFFER: Final = int(Busy.NO_BUFFER)
+TOO_MANY_PENDING: Final = int(Busy.TOO_MANY_PENDING)
+QUEUED: Final = int(Busy.QUEUED)
 
 # Small requests that arrived together are processed together, at most so many before others get a turn.
 FRAMES_PER_TURN_MAX: Final = 64
@@ -34,8 +34,23 @@ class Receiver(ABC):
     """Reads one socket. `Connection` adds what goes out, and how it ends."""
 
     __slots__ = (
-        "_buffers", "_busy", "_consuming", "_corked", "_loop", "_owner", "_reading", "_resume_scheduled", "_socket",
-        "_turns", "_unread", "closed", "fd", "idle_ticks", "peer_host", "received", "session",
+        "_buffers",
+        "_busy",
+        "_consuming",
+        "_corked",
+        "_loop",
+        "_owner",
+        "_reading",
+        "_resume_scheduled",
+        "_socket",
+        "_turns",
+        "_unread",
+        "closed",
+        "fd",
+        "idle_ticks",
+        "inbound",
+        "peer_host",
+        "session",
     )  # fmt: skip
 
     session: Session
@@ -54,8 +69,10 @@ class Receiver(ABC):
         self._loop = loop
         self.fd = sock.fileno()
         self.peer_host = peer_host
-        self.idle_ticks = self._busy = 0
-        self.received = Received(owner.unread, buffers, owner.group)
+        self.idle_ticks = 0
+        # Reasons for which nothing is read (`Busy`).
+        self._busy = 0
+        self.inbound = InboundFrames(owner.unread, buffers, owner.group)
         # What all connections of one instance share.
         self._turns = owner.turns
         self._unread = owner.unread
@@ -87,7 +104,7 @@ class Receiver(ABC):
 
     def _on_readable(self) -> None:
         busy = self._busy
-        if busy & IN_LINE:
+        if busy & QUEUED:
             self._stop_reading()  # the line is long
             return
         if self._resume_scheduled and not busy:
@@ -96,16 +113,16 @@ class Receiver(ABC):
         if busy:
             if turns.is_spent:
                 self._stop_reading()
-            QueuedWork(turns, self._look_for_farewell).begin()
+            QueuedWork(turns, self._detect_peer_close).begin()
         elif turns.is_spent and turns.must_wait(perf_counter()):
-            self._busy |= IN_LINE
+            self._busy |= QUEUED
             turns.join(self)
         else:
             self._read()
 
     def on_turn(self) -> None:
         """Serves it when the turn of its instance comes (`fair_turns.Queuing`)."""
-        self._busy &= ~IN_LINE
+        self._busy &= ~QUEUED
         if self._resume_scheduled:
             self._consume_kept()
         elif not self._busy and not self.closed:
@@ -116,14 +133,14 @@ class Receiver(ABC):
     def _read(self) -> None:
         began_s = perf_counter()
         self.idle_ticks = 0
-        received, shared = self.received, self._buffers.shared
-        kept = len(received.pending)
+        inbound, shared = self.inbound, self._buffers.shared
+        kept = len(inbound.pending)
         try:
-            if received.large is not None:
+            if inbound.large is not None:
                 self._receive_large()
                 return
             if kept:
-                shared[:kept] = received.pending
+                shared[:kept] = inbound.pending
             if self._unread.are_many:
                 count = self._socket.recv_into(shared[kept : end_of_frame(shared, kept)])
             else:
@@ -137,7 +154,7 @@ class Receiver(ABC):
             self._turns.used(began_s, perf_counter())
             return
         if kept:
-            received.keep(b"")
+            inbound.keep(b"")
         self._consume(kept + count, began_s)
 
     def _consume(self, end: int, began_s: float) -> None:
@@ -167,7 +184,7 @@ class Receiver(ABC):
                     self._corked = []
                 position = stop
                 self._busy |= PROCESSING
-                self.received.frames += 1
+                self.inbound.frames += 1
                 session.on_frame(shared, start, stop)
                 now_s = perf_counter()
                 frames_left = frames_left - 1 if now_s - began_s < TURN_S else 0
@@ -186,7 +203,7 @@ class Receiver(ABC):
         if self.closed:
             return
         if position < end:
-            self.received.keep(bytes(shared[position:end]))
+            self.inbound.keep(bytes(shared[position:end]))
             if self._busy & PROCESSING:
                 self.session.on_more()  # what follows came with the request, and is not seen on the socket any more
             elif not self._busy and not frames_left:
@@ -195,11 +212,11 @@ class Receiver(ABC):
     def _begin_large(self, size_bytes: int, received: memoryview) -> None:
         buffer = self._buffers.rent(size_bytes, self._owner.group)
         if buffer is None:
-            self.received.keep(SIZE.pack(size_bytes) + received)
+            self.inbound.keep(SIZE.pack(size_bytes) + received)
             self._busy |= NO_BUFFER
             self._buffers.wait(self._owner.group, self)
         else:
-            self.received.large = LargeFrame(buffer, size_bytes, received)
+            self.inbound.large = LargeFrame(buffer, size_bytes, received)
         if self._corked is not None:
             self._uncork()
         if not self._busy and not self.closed:  # the rest of it has mostly arrived already: no trip through the loop
@@ -210,7 +227,7 @@ class Receiver(ABC):
 
     def _receive_large(self) -> None:
         """Raises OSError."""
-        frame, buffers, group = self.received.large, self._buffers, self._owner.group
+        frame, buffers, group = self.inbound.large, self._buffers, self._owner.group
         assert frame is not None, "no large frame is being received"
         if not buffers.has_room(frame.buffer, frame.end, group):
             self._busy |= NO_BUFFER
@@ -222,11 +239,11 @@ class Receiver(ABC):
         if not is_whole:
             turns.used(began_s, perf_counter())
             return
-        self.received.large = None
-        self.received.frames += 1
+        self.inbound.large = None
+        self.inbound.frames += 1
         self._busy |= PROCESSING
         self._consuming = True
-        self.received.processed = frame
+        self.inbound.processed = frame
         try:
             self.session.on_frame(frame.buffer.view, 0, frame.size_bytes)
         except Exception as error:  # as in `_consume`
@@ -234,7 +251,7 @@ class Receiver(ABC):
         finally:
             self._consuming = False
             turns.used(began_s, perf_counter())
-            self.received.give_back_processed()
+            self.inbound.give_back_processed()
 
     def _not_received(self, error: OSError) -> None:
         if not isinstance(error, (BlockingIOError, InterruptedError)):
@@ -245,8 +262,11 @@ class Receiver(ABC):
         self._busy &= ~NO_BUFFER
         self._resume_soon()
 
-    def _look_for_farewell(self) -> None:
-        """Readable while busy: either the next request, which waits, or the end of the stream."""
+    def _detect_peer_close(self) -> None:
+        """Closes the connection if its peer closed; it became readable while nothing is read.
+
+        If the next request came instead, it waits.
+        """
         if self.closed or not self._busy:  # it queued, and is read again by now
             return
         try:
@@ -261,9 +281,19 @@ class Receiver(ABC):
 
     # -- flow ---------------------------------------------------------------------------------------------------------
 
+    @property
+    def busy(self) -> Busy:
+        """Reasons for which nothing is read."""
+        return Busy(self._busy)
+
+    def _resume_if_idle(self) -> None:
+        """Reads on, unless something is in the way; what is being consumed goes on by itself."""
+        if not self._busy and not self._consuming and not self.closed:
+            self._resume()
+
     def _resume(self) -> None:
         """Nothing is in the way any more: frames kept from earlier reads first, then the socket."""
-        if self.received.pending:
+        if self.inbound.pending:
             self._resume_soon()
         else:
             self._start_reading()
@@ -277,7 +307,7 @@ class Receiver(ABC):
     def _consume_pending(self) -> None:
         turns = self._turns
         if turns.is_spent and not self._busy and turns.must_wait(perf_counter()):
-            self._busy |= IN_LINE
+            self._busy |= QUEUED
             turns.join(self)
         else:
             self._consume_kept()
@@ -287,10 +317,10 @@ class Receiver(ABC):
         if self._busy or self.closed:
             self._buffers.wake()  # if it was told of room for a frame, somebody else may have it
             return
-        end = self.received.take_into(self._buffers.shared)
+        end = self.inbound.take_into(self._buffers.shared)
         if end:
             self._consume(end, perf_counter())
-            if self.received.large is None:
+            if self.inbound.large is None:
                 self._buffers.wake()  # as above
         if not self._busy and not self.closed:
             self._start_reading()

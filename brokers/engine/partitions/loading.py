@@ -15,7 +15,7 @@ from brokers.engine.storage.files import OpenFiles, StorageFailed
 from brokers.engine.storage.flushing import NEVER_FLUSHED
 from brokers.engine.storage.log import NO_HOLE, Log
 from brokers.engine.storage.old_formats import OldFormat
-from brokers.engine.storage.recovery import create_log, load_log
+from brokers.engine.storage.recovery import LogCheckpoint, create_log, load_log
 
 
 class RootLoader:
@@ -73,15 +73,11 @@ class RootLoader:
         log, loaded = load_log(
             found.directory,
             self._root.path,
-            found.topic,
-            found.partition,
+            key,
             self._files,
             self._config.log,
-            recovery_point=recovery_point,
-            start_offset=self._start_offsets.get(key, 0),
-            clean=self._root.clean,
+            LogCheckpoint(recovery_point, self._start_offsets.get(key, 0), self._root.clean, self._dense_from.get(key)),
             now_ms=self._now_ms,
-            dense_from=self._dense_from.get(key),
         )
         self.has_fallen |= log.recovery_point < recovery_point
         report.truncated_bytes += loaded.truncated_bytes

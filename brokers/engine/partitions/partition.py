@@ -20,14 +20,14 @@ from brokers.engine.partitions.results import AppendResult, ReadResult
 from brokers.engine.partitions.topic_config import TopicConfig
 from brokers.engine.partitions.verification import NO_TXN_ID, answered_before, check_transactional
 from brokers.engine.records import error_codes
-from brokers.engine.records.batch import TRANSACTIONAL
+from brokers.engine.records.batch import CONTROL, TRANSACTIONAL
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import CheckedAhead, CheckedBatch, InflationBudget, check_batch, check_shape
 from brokers.engine.storage.files import NotCached, StorageFailed
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.producer_state import CachedBatch
 from brokers.engine.storage.segment import DamagedSegment
-from brokers.engine.storage.transactions import update_txn_state
+from brokers.engine.storage.transactions import apply_control_batch
 
 # A request that does not say which leader epoch it believes in (LOG-32).
 NO_EPOCH = -1
@@ -302,13 +302,14 @@ class Partition:
         last_offset = base_offset + last_delta
         producers = log.producers
         if producer_id >= 0:
-            if attributes & TRANSACTIONAL:
-                update_txn_state(
-                    log, log.active, attributes, producer_id, producer_epoch, base_sequence, last_delta, last_offset,
-                    max_timestamp, data,
-                )  # fmt: skip
-            else:
+            if not attributes & TRANSACTIONAL:
                 producers.update(producer_id, producer_epoch, base_sequence, last_delta, last_offset, max_timestamp)
+            elif attributes & CONTROL:
+                apply_control_batch(log, log.active, producer_id, producer_epoch, last_offset, max_timestamp, data)
+            else:
+                producers.update_in_transaction(
+                    producer_id, producer_epoch, base_sequence, last_delta, last_offset, max_timestamp
+                )
         producers.end_offset = last_offset + 1
         size = len(data)
         leadership = self.leadership

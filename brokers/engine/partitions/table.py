@@ -22,6 +22,7 @@ from brokers.engine.partitions.log_recovery import LogRecovery
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.removals import RemovalBatch, Removals
 from brokers.engine.partitions.reports import DirectoryState, RecoveryReport, directory_states
+from brokers.engine.partitions.role import ONLY_REPLICA, PartitionRole
 from brokers.engine.partitions.storage_settings import NoUsableDirectory, StorageSettings
 from brokers.engine.partitions.topic_config import TopicConfig, parse
 from brokers.engine.storage.compaction.totals import CleanerTotals
@@ -240,29 +241,24 @@ class PartitionTable:
         config: Mapping[str, str],
         *,
         now_ms: int,
-        monotonic_ms: int = 0,
-        replicas: tuple[int, ...] = (),
-        isr: tuple[int, ...] = (),
-        known: bool = False,
+        role: PartitionRole = ONLY_REPLICA,
     ) -> Partition:
         """Leads the partition, creating it if it is not here; a log of an earlier topic of that name goes first.
-
-        `known`: it was led before. If it is not here then while a root is offline, it is on that root: it stays
-        offline with it instead of beginning again, empty, on another.
 
         Raises StorageFailed when the disk of the (new) partition fails, or if it `passes`: then nothing was done;
         NoUsableDirectory.
         """
-        partition = self._hold(topic, index, topic_id, config, now_ms, known, was_led=leader_epoch > 0)
+        partition = self._hold(topic, index, topic_id, config, now_ms, role.is_known, was_led=leader_epoch > 0)
         me = self.settings.broker_id
+        replicas, isr = role.replicas or (me,), role.isr or (me,)
         if partition.offline:
             # Nothing is served, but somebody has to give it away to who can (`IsrPublisher.check_disks`).
             partition.is_leader, partition.leader, partition.leader_epoch = True, me, leader_epoch
-            partition.replicas, partition.isr = replicas or (me,), isr or (me,)
+            partition.replicas, partition.isr = replicas, isr
             return partition
         partition.log.hole_offset = NO_HOLE
         try:
-            partition.become_leader(leader_epoch, replicas or (me,), isr or (me,), me, monotonic_ms)
+            partition.become_leader(leader_epoch, replicas, isr, me, role.since_ms)
         except StorageFailed as failure:
             self.directory_failed(failure)
             raise
@@ -278,17 +274,14 @@ class PartitionTable:
         leader_epoch: int,
         config: Mapping[str, str],
         *,
-        leader: int,
-        replicas: tuple[int, ...],
-        isr: tuple[int, ...],
         now_ms: int,
-        known: bool = False,
+        role: PartitionRole,
     ) -> Partition:
-        """Follows `leader` (-1: nobody, for the time being), as `become_leader` in everything else."""
-        partition = self._hold(topic, index, topic_id, config, now_ms, known)
-        partition.become_follower(leader_epoch, replicas, isr, leader)
+        """Follows the leader of `role`, if there is one; creates the partition as `become_leader` does."""
+        partition = self._hold(topic, index, topic_id, config, now_ms, role.is_known)
+        partition.become_follower(leader_epoch, role.replicas, role.isr, role.leader)
         # Without a leader it may be this broker that is going to lead: then the holes are all that was left.
-        if partition.log.hole_offset != NO_HOLE and leader >= 0:
+        if partition.log.hole_offset != NO_HOLE and role.leader >= 0:
             self._close_hole(partition, now_ms)
         return partition
 

@@ -2,8 +2,10 @@
 
 from brokers.engine.protocol.fast_codec_fetch import FetchDecoder, FetchFrame, decode_fetch
 from brokers.engine.protocol.fast_codec_fetch_response import (
+    FetchExtras,
     FetchResponseEncoder,
     encode_fetch_response,
+    encode_full_fetch_response,
     fetch_response_head,
 )
 from brokers.engine.protocol.fast_codec_produce import (
@@ -17,6 +19,7 @@ from brokers.engine.protocol.fast_codec_produce import (
 
 __all__ = [
     "FetchDecoder",
+    "FetchExtras",
     "FetchFrame",
     "FetchResponseEncoder",
     "ProduceDecoder",
@@ -24,6 +27,7 @@ __all__ = [
     "decode_fetch",
     "decode_produce",
     "encode_fetch_response",
+    "encode_full_fetch_response",
     "encode_produce_response",
     "encode_produced_topics",
     "fetch_response_head",

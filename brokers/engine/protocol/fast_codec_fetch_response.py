@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from struct import Struct
-from typing import Final, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 from brokers.engine.wire.varints import SHORT_UNSIGNED, encode_unsigned
 
@@ -80,27 +80,51 @@ def encode_fetch_response(
     error: int,
     session_id: int,
     topics: Sequence[TopicAnswer[Slice]],
-    *,
     read_committed: bool = False,
-    aborted: Aborted = _NONE,
-    leaders: Leaders = _NOBODY,
-    diverging: Diverging = _NOWHERE,
-    tagged: bytes = b"\x00",
 ) -> list[bytes | Slice]:
-    """A whole fetch response frame (versions 4 to 17) as pieces to send one after the other.
+    """Returns a fetch response frame (versions 4 to 17) as pieces to send one after the other.
 
     `topics` holds `(name or id, [(partition, error, high watermark, last stable offset, log start offset, records
     length in bytes, slice or None)])`. A slice stands in the answer as it is and must send exactly that many bytes;
-    None sends an empty record set. Aborted transactions are listed for `read_committed` fetches, null otherwise.
-    `leaders` and `diverging` (from version 12 on) stand beside their partition; with `diverging` no records are sent.
-    `tagged` are the tagged fields of the whole answer.
+    None sends an empty record set. Lists of aborted transactions are empty for `read_committed`, null otherwise.
     """
-    if len(topics) == 1 and not aborted and not diverging and version >= 7:
-        topic, partitions = topics[0]
+    if len(topics) == 1 and version >= 7:
+        partitions = topics[0][1]
         if len(partitions) == 1 and partitions[0][1] == 0:
-            return _encode_one(
-                version, correlation_id, throttle_time_ms, error, session_id, topic, partitions[0], read_committed
-            )
+            return _encode_one(version, correlation_id, throttle_time_ms, error, session_id, topics[0], read_committed)
+    extras = _COMMITTED if read_committed else NO_EXTRAS
+    return encode_full_fetch_response(version, correlation_id, throttle_time_ms, error, session_id, topics, extras)
+
+
+class FetchExtras(NamedTuple):
+    """Parts of a fetch response that most responses do not have.
+
+    `leaders` and `diverging` (from version 12 on) stand beside their partition; with `diverging` no records are sent.
+    `tagged` are the tagged fields of the whole response.
+    """
+
+    read_committed: bool = False
+    aborted: Aborted = _NONE
+    leaders: Leaders = _NOBODY
+    diverging: Diverging = _NOWHERE
+    tagged: bytes = b"\x00"
+
+
+NO_EXTRAS: Final = FetchExtras()
+_COMMITTED: Final = FetchExtras(read_committed=True)
+
+
+def encode_full_fetch_response(
+    version: int,
+    correlation_id: int,
+    throttle_time_ms: int,
+    error: int,
+    session_id: int,
+    topics: Sequence[TopicAnswer[Slice]],
+    extras: FetchExtras,
+) -> list[bytes | Slice]:
+    """Returns the frame as `encode_fetch_response` does, with the parts that only some responses have."""
+    read_committed, aborted, leaders, diverging, tagged = extras
     encoder = FetchResponseEncoder(version, read_committed, aborted, leaders, diverging)
     for topic, partitions in topics:
         encoder.begin_topic(topic, len(partitions))
@@ -219,14 +243,14 @@ def _encode_one(
     throttle_time_ms: int,
     error: int,
     session_id: int,
-    topic: bytes,
-    partition: PartitionAnswer[Slice],
+    answer: TopicAnswer[Slice],
     read_committed: bool,
 ) -> list[bytes | Slice]:
-    """The frame for one topic with one partition, read without error and without an aborted transaction (versions 7 to
-    17).
+    """Returns the frame for one topic with one partition (versions 7 to 17), read without error and without an aborted
+    transaction.
     """
-    index, code, high_watermark, stable_offset, start_offset, length, records = partition
+    topic, partitions = answer
+    index, code, high_watermark, stable_offset, start_offset, length, records = partitions[0]
     # An empty list of aborted transactions, or null; in flexible versions the number is one more.
     aborted_count = 0 if read_committed else -1
     if records is None:

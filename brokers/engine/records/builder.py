@@ -42,14 +42,16 @@ def build_batch(
     records: Sequence[Record],
     *,
     base_offset: int = 0,
-    leader_epoch: int = 0,
     codec: int = NONE,
     attributes: int = 0,
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytearray:
-    """A sealed batch of at least one record with consecutive offsets. `attributes` adds flags to the codec bits."""
+    """Returns a batch, with its checksum, of at least one record with consecutive offsets, of leader epoch 0.
+
+    `attributes` adds flags to the codec bits.
+    """
     assert records, "a batch holds at least one record"
     base = records[0].timestamp_ms
     block = b"".join(encode_record(record, i, record.timestamp_ms - base) for i, record in enumerate(records))
@@ -60,7 +62,7 @@ def build_batch(
         0,
         base_offset,
         layout.HEADER_BYTES - layout.LOG_OVERHEAD_BYTES + len(payload),
-        leader_epoch,
+        0,
         layout.MAGIC,
         0,
         attributes | codec,

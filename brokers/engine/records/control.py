@@ -30,15 +30,11 @@ def end_marker(
     producer_id: int,
     producer_epoch: int,
     coordinator_epoch: int,
-    base_offset: int = 0,
-    leader_epoch: int = 0,
 ) -> bytearray:
     """The marker that ends a transaction, `kind` ABORT or COMMIT."""
     record = Record(timestamp_ms, _KEY.pack(0, kind), _VALUE.pack(0, coordinator_epoch))
     return build_batch(
         [record],
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
         attributes=layout.TRANSACTIONAL | layout.CONTROL,
         producer_id=producer_id,
         producer_epoch=producer_epoch,

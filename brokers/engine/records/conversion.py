@@ -123,7 +123,7 @@ def to_batch(records: bytes, old: OldSet, work: Work | None = None, *, log_appen
     finally:
         if old.codec != NONE:
             work.spend(inflated_bytes, count)
-    return _sealed(0, 0, old.codec, old.codec, count - 1, base_ms, max_ms, count, block)
+    return _assemble(_BatchFields(0, 0, old.codec, count - 1, base_ms, max_ms, count), block)
 
 
 def stored_batch(messages: Sequence[Message], codec: int, attributes: int) -> bytearray:
@@ -142,25 +142,32 @@ def stored_batch(messages: Sequence[Message], codec: int, attributes: int) -> by
     )
     max_ms = max(message.timestamp_ms for message in messages)
     last_delta = messages[-1].offset - base_offset
-    return _sealed(base_offset, -1, codec, attributes | codec, last_delta, base_ms, max_ms, len(messages), block)
+    fields = _BatchFields(base_offset, -1, attributes | codec, last_delta, base_ms, max_ms, len(messages))
+    return _assemble(fields, block)
 
 
-def _sealed(
-    base_offset: int,
-    leader_epoch: int,
-    codec: int,
-    attributes: int,
-    last_delta: int,
-    base_ms: int,
-    max_ms: int,
-    count: int,
-    block: bytes,
-) -> bytearray:
-    payload = deflate(codec, block)
+class _BatchFields(NamedTuple):
+    """Header fields of a converted batch; the attributes hold the codec."""
+
+    base_offset: int
+    leader_epoch: int
+    attributes: int
+    last_delta: int
+    base_ms: int
+    max_ms: int
+    record_count: int
+
+
+def _assemble(fields: _BatchFields, block: bytes) -> bytearray:
+    """Returns a complete batch, with its checksum, of the records in `block`."""
+    base_offset, leader_epoch, attributes, last_delta, base_ms, max_ms, count = fields
+    payload = deflate(attributes & layout.CODEC_MASK, block)
     out = bytearray(layout.HEADER_BYTES)
     length = layout.HEADER_BYTES - layout.LOG_OVERHEAD_BYTES + len(payload)
-    fields = (base_offset, length, leader_epoch, layout.MAGIC, 0, attributes, last_delta, base_ms, max_ms)
-    layout.HEADER.pack_into(out, 0, *fields, -1, -1, -1, count)
+    layout.HEADER.pack_into(
+        out, 0, base_offset, length, leader_epoch, layout.MAGIC, 0, attributes, last_delta, base_ms, max_ms,
+        -1, -1, -1, count,
+    )  # fmt: skip
     out += payload
     layout.seal(out)
     return out

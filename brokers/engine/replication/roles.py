@@ -14,6 +14,7 @@ from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImag
 from brokers.engine.cluster.incarnations import is_same_incarnation
 from brokers.engine.own_turns import PIECE_MS_MAX
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable
 from brokers.engine.storage.directories import NO_TOPIC_ID
 from brokers.engine.storage.files import StorageFailed
@@ -273,10 +274,7 @@ class Roles:
             wanted.leader_epoch,
             topic.config,
             now_ms=self._now_ms(),
-            monotonic_ms=self._monotonic_ms(),
-            replicas=wanted.replicas,
-            isr=wanted.isr,
-            known=self._is_known(wanted),
+            role=self._role(wanted),
         )
 
     def _follow(self, topic: TopicImage, wanted: PartitionImage) -> None:
@@ -286,16 +284,17 @@ class Roles:
             topic.topic_id,
             wanted.leader_epoch,
             topic.config,
-            leader=wanted.leader,
-            replicas=wanted.replicas,
-            isr=wanted.isr,
             now_ms=self._now_ms(),
-            known=self._is_known(wanted),
+            role=self._role(wanted),
         )
         if wanted.leader == NO_LEADER or partition.offline:
             self._fetchers.unfollow(topic.name, wanted.index)
         else:
             self._fetchers.follow(partition)
+
+    def _role(self, wanted: PartitionImage) -> PartitionRole:
+        is_known = self._is_known(wanted)
+        return PartitionRole(wanted.replicas, wanted.isr, wanted.leader, is_known, self._monotonic_ms())
 
     def _is_known(self, wanted: PartitionImage) -> bool:
         """Whether this broker may have held it before. A replica that is being added never did."""

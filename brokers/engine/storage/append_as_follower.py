@@ -6,7 +6,7 @@ from typing import Final
 
 from brokers.engine.records import batch as layout
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log
-from brokers.engine.storage.transactions import update_txn_state
+from brokers.engine.storage.transactions import apply_control_batch
 
 # Size in bytes, base offset, last offset, maximum timestamp, leader epoch, producer id (-1 for none), producer epoch,
 # base sequence, attributes.
@@ -54,13 +54,13 @@ def _write(log: Log, data: memoryview, batches: list[FollowedBatch]) -> None:
         if producer_id >= 0:
             # A follower answers for duplicates, and knows which transactions are open, as soon as it leads (IDE-9).
             delta = last_offset - base_offset
-            if flags & _IN_TRANSACTION:
-                written = data[at : at + size]
-                update_txn_state(
-                    log, segment, flags, producer_id, epoch, sequence, delta, last_offset, max_timestamp, written
-                )
-            else:
+            if not flags & _IN_TRANSACTION:
                 producers.update(producer_id, epoch, sequence, delta, last_offset, max_timestamp)
+            elif flags & layout.CONTROL:
+                written = data[at : at + size]
+                apply_control_batch(log, segment, producer_id, epoch, last_offset, max_timestamp, written)
+            else:
+                producers.update_in_transaction(producer_id, epoch, sequence, delta, last_offset, max_timestamp)
         log.remember(base_offset, position + at)
         log.log_end_offset = last_offset + 1
         at += size

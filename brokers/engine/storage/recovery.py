@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.records.batch import BatchHeader
 from brokers.engine.storage.checkpoints import LOG_START_OFFSETS
 from brokers.engine.storage.files import OpenFiles, storage_errors, sync_directory
@@ -56,31 +57,38 @@ def create_log(
     return Log(directory, root, topic, index, files, config, [segment])
 
 
-def load_log(
-    directory: str,
-    root: Path,
-    topic: str,
-    index: int,
-    files: OpenFiles,
-    config: LogConfig,
-    *,
-    recovery_point: int,
-    start_offset: int,
-    clean: bool,
-    now_ms: int,
-    dense_from: int | None = None,
-) -> tuple[Log, LoadReport]:
-    """Opens the log in `directory`. `start_offset` is the checkpointed log start (0 if none). Raises StorageFailed, and
-    OldFormat for a damaged segment of an old message format; nothing is cut off then.
+class LogCheckpoint(NamedTuple):
+    """State of a log as the checkpoint files of its root have it; `clean` if the broker stopped cleanly.
 
     From `dense_from` on no offset can be missing: recovery takes a hole there for records that a power cut took, and
     ends the log before it. None where cleaning may have made holes.
     """
+
+    recovery_point: int = 0
+    start_offset: int = 0
+    clean: bool = False
+    dense_from: int | None = None
+
+
+def load_log(
+    directory: str,
+    root: Path,
+    partition: PartitionKey,
+    files: OpenFiles,
+    config: LogConfig,
+    checkpoint: LogCheckpoint,
+    *,
+    now_ms: int,
+) -> tuple[Log, LoadReport]:
+    """Opens the log in `directory`. Raises StorageFailed, and OldFormat for a damaged segment of an old message format;
+    nothing is cut off then.
+    """
+    recovery_point, start_offset, clean, dense_from = checkpoint
     (bases, snapshots, aborting, foreign), rewritten, split = _prepared(
         directory, root, config.index_limits[0], recovery_point
     )
     segments = _segments(directory, root, files, bases, aborting, start_offset, now_ms)
-    log = Log(directory, root, topic, index, files, config, segments)
+    log = Log(directory, root, *partition, files, config, segments)
     log.kept_start_offset = max(log.kept_start_offset, start_offset)
     # A crash may have come between moving the start in this file and moving it for good.
     has_epochs = log.epochs.load() and log.epochs.entries[0][1] <= max(segments[0].base_offset, start_offset)

@@ -20,27 +20,20 @@ if TYPE_CHECKING:
     from brokers.engine.storage.log import Log
 
 
-def update_txn_state(
+def apply_control_batch(
     log: Log,
     segment: Segment | None,
-    attributes: int,
     producer_id: int,
     producer_epoch: int,
-    base_sequence: int,
-    last_delta: int,
     last_offset: int,
     max_timestamp: int,
     data: memoryview | bytes,
 ) -> None:
-    """Takes in a batch with one of the two flags that lies in `segment`; None if its index has its entry already.
-    `data` is looked at only for markers.
+    """Ends the transaction whose marker is in `data`; other control batches change nothing.
+
+    `segment` holds the batch, and is None if its index has the entry of an aborted transaction already.
     """
     producers = log.producers
-    if not attributes & layout.CONTROL:
-        producers.update_in_transaction(
-            producer_id, producer_epoch, base_sequence, last_delta, last_offset, max_timestamp
-        )
-        return
     marker = read_marker(data)
     if marker is None:
         return
@@ -56,7 +49,7 @@ def update_txn_state(
 
 
 def replay_batch(log: Log, header: BatchHeader, data: memoryview | bytes = b"", segment: Segment | None = None) -> None:
-    """Replays one stored batch into the producer state; `data` and `segment` as in `update_txn_state`."""
+    """Replays one stored batch into the producer state; `data` and `segment` as in `apply_control_batch`."""
     # fmt: off
     (base_offset, _, _, _, _, attributes, last_delta, _, max_timestamp,
      producer_id, epoch, sequence, _) = header
@@ -64,10 +57,10 @@ def replay_batch(log: Log, header: BatchHeader, data: memoryview | bytes = b"", 
     if producer_id < 0:
         return
     last_offset = base_offset + last_delta
-    if attributes & (layout.TRANSACTIONAL | layout.CONTROL):
-        update_txn_state(
-            log, segment, attributes, producer_id, epoch, sequence, last_delta, last_offset, max_timestamp, data
-        )
+    if attributes & layout.CONTROL:
+        apply_control_batch(log, segment, producer_id, epoch, last_offset, max_timestamp, data)
+    elif attributes & layout.TRANSACTIONAL:
+        log.producers.update_in_transaction(producer_id, epoch, sequence, last_delta, last_offset, max_timestamp)
     else:
         log.producers.update(producer_id, epoch, sequence, last_delta, last_offset, max_timestamp)
 

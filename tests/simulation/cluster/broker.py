@@ -26,7 +26,15 @@ from brokers.engine.config import REPLICATION_BYTES_PER_S_MAX, EngineConfig
 from brokers.engine.controller.loop import ControllerLoop
 from brokers.engine.controller.placement import Placer
 from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
-from brokers.engine.handlers.context import NEVER_MS, Engine
+from brokers.engine.handlers.services import (
+    NEVER_MS,
+    AccessServices,
+    AccountingServices,
+    BrokerServices,
+    CoordinatorServices,
+    MetadataServices,
+    StorageServices,
+)
 from brokers.engine.handlers.transactions.producer_ids import BlockProducerIds
 from brokers.engine.partitions import topic_bounds
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
@@ -111,7 +119,7 @@ def _config(broker_id: int, data_dir: Path, *, notices_pauses: bool) -> EngineCo
 
 
 class _Tasks(dict[asyncio.Task[None], None]):
-    """`Engine.tasks` in the order in which they began. One that fails is a fault."""
+    """Tasks of `BrokerServices`, in the order in which they began. One that fails is a fault."""
 
     def __init__(self, process: Process) -> None:
         super().__init__()
@@ -171,22 +179,19 @@ class Process:
         self.current = CurrentImage(ClusterImage(CLUSTER_ID))
         self.store.follow(self.current)
         self.watcher = ClusterWatcher(self.tree, self.current, follows_flow_master=False)
-        self.engine = Engine(
+        self.services = BrokerServices(
             broker_id=self.id,
             loop=loop,
             clock=clock,
-            current=self.current,
-            table=self.table,
-            store=self.store,
-            accountings=AccountingRegistry(),
-            producer_ids=BlockProducerIds(self.store, self.id),
-            topic_defaults={},
-            control_secret="a-secret",
-            fetch_bytes_max=FRAME_BYTES_MAX,
             frame_bytes_max=FRAME_BYTES_MAX,
-            readers=cast(Executor, None),
+            storage=StorageServices(self.table, FRAME_BYTES_MAX, readers=cast(Executor, None)),
+            metadata=MetadataServices(self.current, self.store, topic_defaults={}),
+            coordination=CoordinatorServices(
+                BlockProducerIds(self.store, self.id), self.around.coordination or from_overrides({})
+            ),
+            access=AccessServices("a-secret"),
+            accounting=AccountingServices(AccountingRegistry()),
             tasks=cast(Any, _Tasks(self)),
-            coordination=self.around.coordination or from_overrides({}),
         )
 
     def _assemble(self) -> None:
@@ -194,7 +199,7 @@ class Process:
         config = _config(self.id, self.host.disk.top / "data", notices_pauses=self.around.coordination is not None)
         self.replication = Replication(
             config,
-            self.engine,
+            self.services,
             self.watcher,
             lambda: self.session.broker_epoch,
             self._connect,
@@ -202,7 +207,7 @@ class Process:
         )
         self.coordination = None
         if self.around.coordination is not None:
-            self.coordination = Coordination(self.engine, self._connect)
+            self.coordination = Coordination(self.services, self._connect)
 
     def _join(self) -> None:
         """Who decides, and who is registered."""
@@ -214,7 +219,7 @@ class Process:
             broker_id=self.id,
             session_id=lambda: self.tree.session_id,
         )
-        self.current.subscribe(lambda before, after: self.engine.bump_metadata_version())
+        self.current.subscribe(lambda before, after: self.services.metadata.bump_version())
         self.session = ClusterSession(
             tree=self.tree,
             store=self.store,
@@ -338,7 +343,7 @@ class Process:
             if task is not me:
                 task.cancel()
         if self.coordination is not None:
-            for task in tuple(self.engine.tasks):
+            for task in tuple(self.services.tasks):
                 task.cancel()
         await self.session.stop()
         self.table.close(broker_epoch=self.session.broker_epoch)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from brokers.contract import paths
 from brokers.contract.documents import InstanceDocument, PartitionStateDocument, change_to_json
 from brokers.engine.cluster.errors import ClusterError, Refused, StoreUnavailable
+from brokers.engine.cluster.topic_plans import TopicGrowth, TopicSpec
 from brokers.engine.cluster.tree import Create
 from instances.naming import internal_topic
 from tests.simulation.cluster.broker import FetcherContext, Process
@@ -177,7 +178,7 @@ class Comings:
             return
 
         async def work(process: Process) -> None:
-            await process.store.create_partitions(process.current.image, instance_id=INSTANCE, name=name, total=total)
+            await process.store.create_partitions(process.current.image, TopicGrowth(INSTANCE, name, total=total))
 
         self._ask(f"grow {name} to {total} partitions", work)
 
@@ -194,7 +195,7 @@ class Comings:
     async def _created(self, process: Process, name: str, shape: dict[str, Any], attempts: int = 1) -> None:
         for left in reversed(range(attempts)):
             try:
-                await process.store.create_topic(process.current.image, instance_id=INSTANCE, name=name, **shape)
+                await process.store.create_topic(process.current.image, TopicSpec(INSTANCE, name, **shape))
             except (Refused, StoreUnavailable):
                 if not left or self._is_over:
                     raise

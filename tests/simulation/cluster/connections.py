@@ -166,7 +166,7 @@ class Accepted:
         if message == HELLO:
             principal = of_internal_login(CLUSTER_USER)
             assert principal is not None
-            self.session = Session(self._process.engine, self, principal, ADVERTISED_INTERNAL, DISPATCH_TABLE)
+            self.session = Session(self._process.services, self, principal, ADVERTISED_INTERNAL, DISPATCH_TABLE)
             self.to_client.send(HELLO)
         elif message == BYE:
             self._end()

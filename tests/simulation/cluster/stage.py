@@ -14,6 +14,7 @@ import structlog
 
 from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument
+from brokers.engine.cluster.topic_plans import TopicSpec
 from brokers.engine.coordinators.settings import CoordinatorSettings
 from tests.simulation.cluster.broker import FetcherContext, Host, Process
 from tests.simulation.cluster.clock import US_PER_MS, World
@@ -139,7 +140,7 @@ class Stage(ABC):
         creator = self.first()
         self.tell(f"{name} is {assignment} with {config}")
         work = creator.store.create_topic(
-            creator.current.image, instance_id=None, name=name, assignment=assignment, config=config
+            creator.current.image, TopicSpec(None, name, assignment=assignment, config=config)
         )
         creator.loop.call_soon(creator.loop.create_task, work)
 

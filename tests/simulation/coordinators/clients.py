@@ -175,7 +175,7 @@ class Machine:
 
     def coordinator(self, kind: int, id: str) -> int:
         process = self.setting.anybody()
-        return NOBODY if process is None else coordinator_of(process.engine, kind, id)
+        return NOBODY if process is None else coordinator_of(process.services, kind, id)
 
     def leader(self, topic: str, index: int) -> int:
         process = self.setting.anybody()

@@ -100,9 +100,9 @@ class CoordinatorsRun(Stage):
         ids = list(self.hosts)
         assignment = {index: tuple(self.dice.sample(ids, 3)) for index in range(PARTITIONS)}
         self.create(TOPIC, assignment, {"min.insync.replicas": "2", "segment.bytes": "3000"})
-        engine = self.first().engine
+        services = self.first().services
         for kind in (find_coordinator.GROUP, find_coordinator.TRANSACTION):
-            engine.loop.call_soon(find_coordinator.make_ready, engine, kind)
+            services.loop.call_soon(find_coordinator.make_ready, services, kind)
         self.until(lambda: len(self.states()) == sum(self._topics.values()), BOOT_MS_MAX, "the topics are led")
         for group in self.group_names:
             for seat in SEATS[group]:

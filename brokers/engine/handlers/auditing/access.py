@@ -51,7 +51,7 @@ def _alterations(request: Any) -> Iterator[Any]:
 
 
 def _user_altered(asked: Asked, name: str, upserted: Iterable[int], error: int) -> AuditItem:
-    before, after = _user(asked.image, asked, name), _user(asked.call.engine.current.image, asked, name)
+    before, after = _user(asked.image, asked, name), _user(asked.call.services.metadata.current.image, asked, name)
     changed = [MECHANISM_NAMES.get(mechanism, str(mechanism)) for mechanism in upserted]
     action = "user.credentials_changed"
     if not error and before is None:

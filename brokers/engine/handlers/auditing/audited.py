@@ -43,7 +43,7 @@ def record(call: Call, request: Any, response: Any, image: ClusterImage) -> None
 
 def _write(call: Call, instance_id: str, change: Change, *, is_answered: bool) -> None:
     outcome = outcome_of(change)
-    source, trail = call.source, call.engine.audit
+    source, trail = call.source, call.services.access.audit
     if outcome.items and change.action == groups.COMMITTED and is_answered:
         trail.committed(instance_id, source, outcome.items[0])
     elif outcome.items:

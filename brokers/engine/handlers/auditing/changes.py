@@ -36,7 +36,7 @@ class Asked(NamedTuple):
 
     @property
     def instance_now(self) -> InstanceImage | None:
-        return self.call.engine.current.image.instances.get(self.call.view.instance_id or "")
+        return self.call.services.metadata.current.image.instances.get(self.call.view.instance_id or "")
 
     def topic(self, name: str) -> TopicImage | None:
         """As it was."""

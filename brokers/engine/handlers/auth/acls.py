@@ -120,7 +120,7 @@ async def create_acls(call: Call, request: CreateAclsRequest) -> CreateAclsRespo
             continue
         grants.setdefault(pattern, []).append(entry)
         lines.setdefault(pattern, []).append(result)
-    await _change(call, grants, lines, call.engine.store.add_acls)
+    await _change(call, grants, lines, call.services.metadata.store.add_acls)
     return CreateAclsResponse(results=results)
 
 
@@ -157,7 +157,7 @@ async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsRespo
             matching += of_pattern
         results.append(DeleteAclsFilterResult(error_code=0, error_message=None, matching_acls=matching))
         await time_slice.pause()
-    await _change(call, unwanted, lines, call.engine.store.remove_acls)
+    await _change(call, unwanted, lines, call.services.metadata.store.remove_acls)
     return DeleteAclsResponse(filter_results=results)
 
 
@@ -191,7 +191,7 @@ async def _change(
             for pattern in part:
                 for line in lines[pattern]:
                     line.error_code, line.error_message = code, str(failure)
-    await until_seen(call.engine.current, written)
+    await until_seen(call.services.metadata.current, written)
 
 
 def _check_known(*kinds: int) -> None:
@@ -216,7 +216,7 @@ def _instance(call: Call) -> str:
 
 
 def _documents(call: Call) -> Mapping[str, AclDocument]:
-    return call.engine.current.image.acls.of_instance(_instance(call))
+    return call.services.metadata.current.image.acls.of_instance(_instance(call))
 
 
 def _filter(call: Call, given: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:

@@ -13,7 +13,7 @@ from brokers.engine.access.external import Asker
 from brokers.engine.access.sasl import SaslFailed
 from brokers.engine.handlers.auth.sasl import FAILED_AUTHENTICATION_DELAY_MS, AuthenticatedChannel, TellFailed
 from brokers.engine.handlers.cluster import api_versions
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import DispatchTable, Session, decode_api_versions
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ApiKey, is_served
 from brokers.engine.protocol.codec import decode_request, encode_response
@@ -30,13 +30,13 @@ class CertificateSession:
 
     def __init__(
         self,
-        engine: Engine,
+        services: BrokerServices,
         channel: AuthenticatedChannel,
         dispatch_table: DispatchTable,
         tell_failed: TellFailed,
         process: ProcessIdentity,
     ) -> None:
-        self.engine = engine
+        self.services = services
         self.channel = channel
         self._dispatch_table = dispatch_table
         self._tell_failed = tell_failed
@@ -80,14 +80,14 @@ class CertificateSession:
             response.error_code, response.error_message = int(ErrorCode.SASL_AUTHENTICATION_FAILED), str(error)
             frame = _frame(ApiKey.SASL_AUTHENTICATE, version, correlation_id, response)
             delay_s = FAILED_AUTHENTICATION_DELAY_MS / 1000
-            self._cancel = self.engine.loop.call_later(delay_s, self._refuse, frame).cancel
+            self._cancel = self.services.loop.call_later(delay_s, self._refuse, frame).cancel
             return
         self._become(asker)
         self._respond(ApiKey.SASL_AUTHENTICATE, version, correlation_id, response)
 
     def _become(self, asker: Asker) -> Session:
         self.channel.session = session = Session(
-            self.engine, self.channel, asker.principal, ADVERTISED_INTERNAL, self._dispatch_table, asker.address
+            self.services, self.channel, asker.principal, ADVERTISED_INTERNAL, self._dispatch_table, asker.address
         )
         return session
 

@@ -17,8 +17,9 @@ from brokers.engine.access.authorizer import peer_address
 from brokers.engine.access.client_certificates import UNTRUSTED, ClientAuthorities, Identity, refusal_reason
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.audit_trail import Source
-from brokers.engine.handlers.context import Channel, Engine
+from brokers.engine.handlers.context import Channel
 from brokers.engine.handlers.logins import REVOKED, Login
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import DispatchTable, Session
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
 
@@ -37,7 +38,7 @@ class CertificateLogin(Login):
     __slots__ = ("_route", "identity")
 
     def __init__(self, route: CertificateRoute, channel: Channel, identity: Identity) -> None:
-        logins = route.engine.authentication.logins
+        logins = route.services.access.authentication.logins
         super().__init__(logins, channel, route.instance_id, identity.user, BY_CERTIFICATE, None)
         self._route = route
         self.identity = identity
@@ -53,8 +54,8 @@ class CertificateLogin(Login):
 class CertificateRoute:
     """What the connections of one listener with client certificates share. `authorities` None: nobody comes in."""
 
-    def __init__(self, engine: Engine, instance_id: str, name: str, dispatch_table: DispatchTable) -> None:
-        self.engine = engine
+    def __init__(self, services: BrokerServices, instance_id: str, name: str, dispatch_table: DispatchTable) -> None:
+        self.services = services
         self.instance_id = instance_id
         self.name = name
         self.open: dict[CertificateLogin, None] = {}
@@ -72,27 +73,27 @@ class CertificateRoute:
         some = list(islice(rest, JUDGED_PER_TURN_MAX))
         if some:
             lost = [login for login in some if login in self.open and self._fault_of(login.identity)]
-            self.engine.authentication.logins.close(lost)
-            self.engine.loop.call_soon(self._judge, authorities, rest)
+            self.services.access.authentication.logins.close(lost)
+            self.services.loop.call_soon(self._judge, authorities, rest)
 
     def session(self, channel: Channel, identity: Identity, authorities: ClientAuthorities) -> Session:
         """For who was identified under `authorities`. Another one may be in force by now."""
-        engine = self.engine
+        services = self.services
         principal = Principal(identity.user, self.instance_id)
-        session = Session(engine, channel, principal, ADVERTISED_TENANT, self._dispatch_table, route_name=self.name)
+        session = Session(services, channel, principal, ADVERTISED_TENANT, self._dispatch_table, route_name=self.name)
         login = session.login = CertificateLogin(self, channel, identity)
-        users = engine.current.image.users.of_instance(self.instance_id)
+        users = services.metadata.current.image.users.of_instance(self.instance_id)
         user = users.get(paths.sanitise(identity.user))
         self.open[login] = None
-        engine.authentication.logins.add(login, user)
+        services.access.authentication.logins.add(login, user)
         fault = None if authorities is self.authorities else self._fault_of(identity)
-        if fault is None and not login.holds(user, engine.clock.now_ms()):
+        if fault is None and not login.holds(user, services.clock.now_ms()):
             fault = USER_SHUT_OUT
         if fault is None:
-            engine.authentication.came_by_certificate(self.instance_id)
+            services.access.authentication.came_by_certificate(self.instance_id)
         else:
             self._note_refusal(NOBODY if user is None else identity.user, channel.peer_host, fault)
-            engine.loop.call_soon(channel.close, REVOKED)  # before anything is read
+            services.loop.call_soon(channel.close, REVOKED)  # before anything is read
         return session
 
     def handshake_failed(self, peer_host: str, error: Exception) -> None:
@@ -102,10 +103,10 @@ class CertificateRoute:
             self._note_refusal(NOBODY, peer_host, reason)
 
     def _note_refusal(self, user: str, peer_host: str, reason: str) -> None:
-        engine, instance_id = self.engine, self.instance_id
-        engine.authentication.failed(instance_id)
+        services, instance_id = self.services, self.instance_id
+        services.access.authentication.failed(instance_id)
         source = Source(user, str(peer_address(peer_host)), route=self.name)
-        engine.audit.sign_in_failed(instance_id, source, TLS, is_refused=False, reason=reason)
+        services.access.audit.sign_in_failed(instance_id, source, TLS, is_refused=False, reason=reason)
 
     def _fault_of(self, identity: Identity) -> str | None:
         return UNTRUSTED if self.authorities is None else self.authorities.fault_of(identity)

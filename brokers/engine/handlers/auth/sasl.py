@@ -12,7 +12,8 @@ from typing import Any, Final, Protocol
 from brokers.engine.access import sasl
 from brokers.engine.access.principals import of_internal_login
 from brokers.engine.handlers.cluster import api_versions
-from brokers.engine.handlers.context import Channel, Engine
+from brokers.engine.handlers.context import Channel
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import DispatchTable, Session, decode_api_versions
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ApiKey, is_served
 from brokers.engine.protocol.codec import decode_request, encode_response
@@ -40,12 +41,12 @@ class SaslSession:
 
     def __init__(
         self,
-        engine: Engine,
+        services: BrokerServices,
         channel: AuthenticatedChannel,
         dispatch_table: DispatchTable,
         tell_failed: TellFailed,
     ) -> None:
-        self.engine = engine
+        self.services = services
         self._dispatch_table = dispatch_table
         self.channel = channel
         self._tell_failed = tell_failed
@@ -99,7 +100,7 @@ class SaslSession:
         self, token: bytes, succeeded: Callable[[str | None], bytes], failed: Callable[[str | None], bytes] | None
     ) -> None:
         try:
-            username = sasl.prove_plain(token, self.engine.control_secret)
+            username = sasl.prove_plain(token, self.services.access.control_secret)
             principal = of_internal_login(username)
             client = sasl.passed_on_for(token)
             if principal is None or (client is not None and principal.instance_id is None):
@@ -107,7 +108,7 @@ class SaslSession:
         except sasl.SaslFailed as error:
             self._tell_failed(self.channel.peer_host, str(error))
             answer = failed(str(error)) if failed is not None else None
-            self._cancel = self.engine.loop.call_later(
+            self._cancel = self.services.loop.call_later(
                 FAILED_AUTHENTICATION_DELAY_MS / 1000, self._refuse, answer
             ).cancel
             return
@@ -115,7 +116,7 @@ class SaslSession:
         if client is not None:
             address, principal = client.address, replace(principal, user=client.user)
         self.channel.session = Session(
-            self.engine, self.channel, principal, ADVERTISED_INTERNAL, self._dispatch_table, address
+            self.services, self.channel, principal, ADVERTISED_INTERNAL, self._dispatch_table, address
         )
         self.channel.respond(succeeded(None))
 

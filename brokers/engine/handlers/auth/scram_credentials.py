@@ -198,7 +198,7 @@ async def _alter(call: Call, name: str, wanted: _Wanted, written: Written) -> Al
             deleted=frozenset(wanted.deleted),
             upserted=_verifiers(wanted.upserted),
             secret_id=f"scram-{secrets.token_hex(_SECRET_ID_BYTES)}",
-            now_ms=call.engine.clock.now_ms(),
+            now_ms=call.services.clock.now_ms(),
         )
         await alter_user(call, name, change, validate_only=False, written=written)
     except errors.ClusterError as failure:

@@ -23,9 +23,10 @@ from brokers.engine.handlers.audit_trail import Source
 from brokers.engine.handlers.auth.mechanisms import Mechanism, Outcome, Proof, Proving, offered
 from brokers.engine.handlers.authentication import AttemptRefused
 from brokers.engine.handlers.cluster import api_versions
-from brokers.engine.handlers.context import Channel, Engine
+from brokers.engine.handlers.context import Channel
 from brokers.engine.handlers.logins import Login
 from brokers.engine.handlers.raw_request import RawRequest
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import DispatchTable, FastCodec, Session, decode_api_versions, software_of
 from brokers.engine.protocol.apis import ADVERTISED_SASL, APIS, ApiKey, is_served
 from brokers.engine.protocol.codec import decode_request, encode_response
@@ -55,17 +56,17 @@ class ReportFailure(Protocol):
 class SaslRoute:
     """What all connections of one listener share. `dispatch_table` is theirs once they have authenticated."""
 
-    __slots__ = ("dispatch_table", "engine", "instance_id", "name", "report_failure")
+    __slots__ = ("dispatch_table", "instance_id", "name", "report_failure", "services")
 
     def __init__(
         self,
-        engine: Engine,
+        services: BrokerServices,
         instance_id: str,
         name: str,
         dispatch_table: DispatchTable,
         report_failure: ReportFailure,
     ) -> None:
-        self.engine = engine
+        self.services = services
         self.instance_id = instance_id
         self.name = name
         self.report_failure = report_failure
@@ -108,7 +109,7 @@ class TenantSaslSession:
         self.channel = channel
         self.frame_bytes_max = UNAUTHENTICATED_FRAME_BYTES_MAX
         self._route = route
-        self._engine = route.engine
+        self._services = route.services
         self._before = before
         self._address: Address = peer_address(channel.peer_host)
         self._state = State.HANDSHAKE_OR_VERSIONS
@@ -118,7 +119,7 @@ class TenantSaslSession:
         self._client_id: str | None = None
         self._raw_tokens = False
         self._cancel: Callable[[], object] | None = None
-        self._deadline = self._engine.loop.call_later(AUTHENTICATION_MS_MAX / 1000, self._end_unproven)
+        self._deadline = self._services.loop.call_later(AUTHENTICATION_MS_MAX / 1000, self._end_unproven)
 
     def frame_bytes_max_of(self, _api_key: int) -> int:
         return self.frame_bytes_max
@@ -170,7 +171,7 @@ class TenantSaslSession:
 
     def shake_hands(self, mechanism: str, version: int, correlation_id: int) -> None:
         """The handshake names a mechanism."""
-        mechanisms = offered(self._engine.authentication, self._route.instance_id)
+        mechanisms = offered(self._services.access.authentication, self._route.instance_id)
         make = mechanisms.get(mechanism)
         code = ErrorCode.UNSUPPORTED_SASL_MECHANISM if make is None else ErrorCode.NONE
         answer = SaslHandshakeResponse(error_code=int(code), mechanisms=list(mechanisms))
@@ -179,7 +180,7 @@ class TenantSaslSession:
             self._fail(f"mechanism {mechanism[:40]!r}", frame)
             return
         self._mechanism_name = mechanism
-        self._mechanism = make(self._engine.authentication, self._route.instance_id, self._address)
+        self._mechanism = make(self._services.access.authentication, self._route.instance_id, self._address)
         self._raw_tokens = version == _RAW_TOKENS_VERSION
         self._state = State.AUTHENTICATE
         login = None if self._before is None else self._before.login
@@ -199,7 +200,7 @@ class TenantSaslSession:
         if isinstance(outcome, Outcome):
             self._apply(outcome, reply)
         else:
-            self._cancel = self._engine.spawn(self._later(outcome, reply)).cancel
+            self._cancel = self._services.spawn(self._later(outcome, reply)).cancel
 
     async def _later(self, proving: Proving, reply: Reply) -> None:
         try:
@@ -231,7 +232,7 @@ class TenantSaslSession:
             self._answer(outcome.token, reply, 0)
             return
         proof = outcome.proven
-        authentication, instance_id = self._engine.authentication, self._route.instance_id
+        authentication, instance_id = self._services.access.authentication, self._route.instance_id
         user = authentication.usable_user(instance_id, proof.username)
         assert self._mechanism is not None, "it has proven somebody"
         if not self._still_proves(proof, user):
@@ -255,32 +256,34 @@ class TenantSaslSession:
     def _still_proves(self, proof: Proof, user: UserDocument | None) -> bool:
         if not isinstance(proof.by, VerifiedToken):
             return user is not None and proof.by in user.secrets
-        authentication, instance_id = self._engine.authentication, self._route.instance_id
+        authentication, instance_id = self._services.access.authentication, self._route.instance_id
         is_shut_out = authentication.is_shut_out(instance_id, proof.username)
         return not is_shut_out and authentication.tokens.terms(instance_id) == proof.by.terms
 
     def _become_session(self, proof: Proof, user: UserDocument | None) -> int:
         """Answers how long it lasts, 0 = as long as the connection."""
         self._deadline.cancel()
-        route, engine, channel = self._route, self._engine, self.channel
+        route, services, channel = self._route, self._services, self.channel
         assert self._mechanism is not None, "it has proven somebody"
         session = self._before
         if session is None:
             principal = Principal(proof.username, route.instance_id)
-            session = Session(engine, channel, principal, ADVERTISED_SASL, route.dispatch_table, route_name=route.name)
+            session = Session(
+                services, channel, principal, ADVERTISED_SASL, route.dispatch_table, route_name=route.name
+            )
             session.software, session.last_client_id = self._software, self._client_id
         self._before = None
-        logins, before = engine.authentication.logins, session.login
+        logins, before = services.access.authentication.logins, session.login
         by = proof.by.terms if isinstance(proof.by, VerifiedToken) else proof.by
         session.login = Login(logins, channel, route.instance_id, proof.username, self._mechanism.number, by)
         if before is not None:
             session.login.began_again_ms = before.began_again_ms
             before.end()
         logins.add(session.login, user)
-        lifetime_ms = engine.authentication.max_reauth_ms
+        lifetime_ms = services.access.authentication.max_reauth_ms
         if isinstance(proof.by, VerifiedToken):
             # One that is valid by the clock skew alone has to be replaced at once.
-            left_ms = max(1, proof.by.expires_at_ms - engine.clock.now_ms())
+            left_ms = max(1, proof.by.expires_at_ms - services.clock.now_ms())
             lifetime_ms = min(lifetime_ms, left_ms) if lifetime_ms else left_ms
         if lifetime_ms:
             session.login.expire_after(lifetime_ms, _Expiry(session, channel))
@@ -303,14 +306,14 @@ class TenantSaslSession:
         assert self._mechanism is not None, "a token was taken"
         delay_ms, message = FAILED_AUTHENTICATION_DELAY_MS, str(error)
         reason = error.reason if isinstance(error, SaslFailed) else ""
-        authentication, instance_id = self._engine.authentication, self._route.instance_id
+        authentication, instance_id = self._services.access.authentication, self._route.instance_id
         if not isinstance(error, QueueFull):
             self._tell_audit(is_refused=isinstance(error, AttemptRefused))
         if isinstance(error, AttemptRefused):
             delay_ms = max(delay_ms, error.delay_ms)
             user = authentication.usable_user(instance_id, self._mechanism.username)
-            self._engine.accountings.of(instance_id).remember_refused_attempt(
-                "" if user is None else user.name, delay_ms, self._engine.clock.now_ms()
+            self._services.accounting.accountings.of(instance_id).remember_refused_attempt(
+                "" if user is None else user.name, delay_ms, self._services.clock.now_ms()
             )
         elif isinstance(error, QueueFull):
             message = "too many connections authenticate at once; try again later"
@@ -327,17 +330,17 @@ class TenantSaslSession:
     def _tell_audit(self, *, is_refused: bool) -> None:
         """Under a name that the instance has: what a stranger gives as one may be a password."""
         assert self._mechanism is not None, "a token was taken"
-        route, engine = self._route, self._engine
-        is_known = engine.authentication.has_user(route.instance_id, self._mechanism.username)
+        route, services = self._route, self._services
+        is_known = services.access.authentication.has_user(route.instance_id, self._mechanism.username)
         name = self._mechanism.username if is_known else NOBODY
         source = Source(name, str(self._address), route=route.name)
-        engine.audit.sign_in_failed(route.instance_id, source, self._mechanism_name, is_refused=is_refused)
+        services.access.audit.sign_in_failed(route.instance_id, source, self._mechanism_name, is_refused=is_refused)
 
     def _fail(self, reason: str, frame: bytes | None, delay_ms: int = FAILED_AUTHENTICATION_DELAY_MS) -> None:
         """Answers `frame` late, and closes."""
         self._state = State.ENDING
         self._route.report_failure(self._route.instance_id, self.channel.peer_host, self._mechanism_name, reason)
-        self._cancel = self._engine.loop.call_later(delay_ms / 1000, self._end, frame).cancel
+        self._cancel = self._services.loop.call_later(delay_ms / 1000, self._end, frame).cancel
 
     def _end(self, frame: bytes | None) -> None:
         if frame is not None:
@@ -404,7 +407,7 @@ class _Reauthentication:
 
     def handshake(self, session: Session, raw: RawRequest) -> None:
         request = decode_request(ApiKey.SASL_HANDSHAKE, raw.version, raw.buffer, raw.body, raw.end)
-        authentication, login = self._route.engine.authentication, session.login
+        authentication, login = self._route.services.access.authentication, session.login
         if login is None or not login.lifetime_ms or not login.may_begin_again(authentication.clock.monotonic_ms()):
             frame = _illegal_state(ApiKey.SASL_HANDSHAKE, raw.version, raw.correlation_id)
             assert frame is not None, "the handshake has such an answer"

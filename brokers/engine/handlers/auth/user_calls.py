@@ -47,18 +47,18 @@ async def alter_user(call: Call, name: str, change: Change, *, validate_only: bo
     Raises:
         errors.ClusterError: nothing was changed.
     """
-    instance_id, engine = call.view.instance_id, call.engine
+    instance_id, services = call.view.instance_id, call.services
     if instance_id is None or call.view.instance is None:
         raise errors.Refused("Users belong to an instance.")
     # What cannot be done to what is shown is not tried: it would cost the instance a turn.
-    await engine.store.alter_user(
-        engine.current.image, instance_id=instance_id, name=name, change=change, validate_only=True
+    await services.metadata.store.alter_user(
+        services.metadata.current.image, instance_id=instance_id, name=name, change=change, validate_only=True
     )
     if validate_only:
         return
     async with changing(call, 1):
-        written[paths.sanitise(name)] = await engine.store.alter_user(
-            engine.current.image, instance_id=instance_id, name=name, change=change
+        written[paths.sanitise(name)] = await services.metadata.store.alter_user(
+            services.metadata.current.image, instance_id=instance_id, name=name, change=change
         )
 
 
@@ -67,7 +67,7 @@ async def until_users_seen(call: Call, written: Written) -> None:
     instance_id = call.view.instance_id
     if instance_id is None or not written:
         return
-    await call.engine.current.wait_until(
+    await call.services.metadata.current.wait_until(
         lambda image: all(image.users.of_instance(instance_id).get(node) == user for node, user in written.items()),
         SEEN_S_MAX,
     )

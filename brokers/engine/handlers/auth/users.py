@@ -65,7 +65,7 @@ async def describe_users(call: Call, request: DescribeUsersRequest) -> DescribeU
 
 
 def _described(call: Call, user: UserDocument) -> DescribedUser:
-    authentication, instance_id = call.engine.authentication, call.view.instance_id
+    authentication, instance_id = call.services.access.authentication, call.view.instance_id
     assert instance_id is not None, "the caller looked"
     last_used_ms = authentication.last_used_ms(instance_id, user.name)
     return DescribedUser(
@@ -100,7 +100,7 @@ async def alter_users(call: Call, request: AlterUsersRequest) -> AlterUsersRespo
             if not may_administer_users(call):
                 raise errors.Refused("Only the control plane makes this call.")
             change = partial(
-                altered, alteration.name, alteration=_parsed(alteration), now_ms=call.engine.clock.now_ms()
+                altered, alteration.name, alteration=_parsed(alteration), now_ms=call.services.clock.now_ms()
             )
             await alter_user(call, alteration.name, change, validate_only=request.validate_only, written=written)
         except errors.ClusterError as failure:

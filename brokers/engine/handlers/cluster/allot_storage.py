@@ -11,7 +11,7 @@ from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotS
 
 
 def allot_storage(call: Call, request: AllotStorageRequest) -> AllotStorageResponse:
-    error = speaker_error(call.engine, call.view.principal, request.broker_id, request.broker_epoch)
+    error = speaker_error(call.services, call.view.principal, request.broker_id, request.broker_epoch)
     if error:
         return AllotStorageResponse(error_code=error)
-    return call.engine.allot_storage(request)
+    return call.services.accounting.allot_storage(request)

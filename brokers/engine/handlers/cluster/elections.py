@@ -59,9 +59,9 @@ def _asked(call: Call, request: ElectLeadersRequest) -> dict[_Key, _Error]:
 async def _elect(call: Call, wanted: list[_Key], kind: ElectionType, timeout_ms: int) -> dict[_Key, _Error]:
     if not wanted:
         return {}
-    engine = call.engine
+    services = call.services
     try:
-        outcomes = await engine.store.elect_leaders(engine.current.image, wanted, kind)
+        outcomes = await services.metadata.store.elect_leaders(services.metadata.current.image, wanted, kind)
     except ClusterError as failure:
         return dict.fromkeys(wanted, (failure.wire_code, str(failure)))
     elected = {key: outcome for key, outcome in outcomes.items() if isinstance(outcome, Elected)}
@@ -69,9 +69,11 @@ async def _elect(call: Call, wanted: list[_Key], kind: ElectionType, timeout_ms:
         key: (outcome.wire_code, str(outcome)) for key, outcome in outcomes.items() if isinstance(outcome, ClusterError)
     }
     timeout_s = min(max(timeout_ms, 0) / 1000, WAIT_S_MAX)
-    await engine.current.wait_until(lambda image: all(_shows(image, *pair) for pair in elected.items()), timeout_s)
+    await services.metadata.current.wait_until(
+        lambda image: all(_shows(image, *pair) for pair in elected.items()), timeout_s
+    )
     for key, outcome in elected.items():
-        shown = _shows(engine.current.image, key, outcome)
+        shown = _shows(services.metadata.current.image, key, outcome)
         results[key] = _FINE if shown else (int(ErrorCode.REQUEST_TIMED_OUT), TIMED_OUT)
     return results
 

@@ -38,7 +38,7 @@ _HeldReplica = dict[str, list[Partition]]
 async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     if denied := call.denial(ResourceType.CLUSTER):
         return DescribeLogDirsResponse(error_code=denied, results=[])
-    table = call.engine.table
+    table = call.services.storage.table
     is_operator = call.view.instance_id is None
     roots = table.settings.roots
     held: dict[Path, _HeldReplica] = {root: {} for root in roots}
@@ -94,7 +94,7 @@ async def _wanted(call: Call, request: DescribeLogDirsRequest, time_slice: TimeS
 
 def _visible(call: Call, wanted: Mapping[str, Set[int]] | None) -> Iterable[tuple[str, Partition]]:
     """The partitions held here that are asked about and may be seen, under the names the caller knows them by."""
-    namespace, table = call.view.namespace, call.engine.table
+    namespace, table = call.view.namespace, call.services.storage.table
     for topic in namespace.topics.values():
         name = namespace.shown(topic)
         if call.refusal(topic, name):

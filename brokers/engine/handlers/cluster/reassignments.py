@@ -69,9 +69,9 @@ async def _reassign(
 ) -> dict[_Key, _Error]:
     if not wanted:
         return {}
-    engine = call.engine
+    services = call.services
     try:
-        outcomes = await engine.store.reassign(engine.current.image, wanted)
+        outcomes = await services.metadata.store.reassign(services.metadata.current.image, wanted)
     except ClusterError as failure:
         return {(name, index): (failure.wire_code, str(failure)) for name in wanted for index in wanted[name]}
     versions = {
@@ -80,14 +80,14 @@ async def _reassign(
         if isinstance(outcome, ReassignmentStarted)
     }
     timeout_s = min(max(timeout_ms, 0) / 1000, WAIT_S_MAX)
-    await engine.current.wait_until(
+    await services.metadata.current.wait_until(
         lambda image: all(_shows(image, name, version) for name, version in versions.items()), timeout_s
     )
     results: dict[_Key, _Error] = {}
     for key, outcome in outcomes.items():
         if isinstance(outcome, ClusterError):
             results[key] = (outcome.wire_code, str(outcome))
-        elif _shows(engine.current.image, key[0], outcome.topic_version):
+        elif _shows(services.metadata.current.image, key[0], outcome.topic_version):
             results[key] = (0, None)
         else:
             results[key] = (int(ErrorCode.REQUEST_TIMED_OUT), TIMED_OUT)

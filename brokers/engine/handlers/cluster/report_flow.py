@@ -12,14 +12,14 @@ from brokers.engine.protocol.messages.pools import ChargePoolsRequest, ChargePoo
 
 
 def report_flow(call: Call, request: ReportFlowRequest) -> ReportFlowResponse:
-    error = speaker_error(call.engine, call.view.principal, request.broker_id, request.broker_epoch)
+    error = speaker_error(call.services, call.view.principal, request.broker_id, request.broker_epoch)
     if error:
         return ReportFlowResponse(error_code=error)
-    return call.engine.report_flow(request)
+    return call.services.accounting.report_flow(request)
 
 
 def charge_pools(call: Call, request: ChargePoolsRequest) -> ChargePoolsResponse:
-    error = speaker_error(call.engine, call.view.principal, request.broker_id, request.broker_epoch)
+    error = speaker_error(call.services, call.view.principal, request.broker_id, request.broker_epoch)
     if error:
         return ChargePoolsResponse(error_code=error)
-    return call.engine.charge_pools(request)
+    return call.services.accounting.charge_pools(request)

@@ -20,22 +20,22 @@ LimitersOf = Callable[[Client], Iterable[Limiter]]
 
 def limiter_in_debt(session: Session, client_id: str | None, limiters_of: LimitersOf) -> Limiter | None:
     """Returns the limiter that a request has to wait for now, None if everything is paid."""
-    return in_debt(tuple(limiters_of(session.client(client_id))), session.engine.clock.monotonic_ms())
+    return in_debt(tuple(limiters_of(session.client(client_id))), session.services.clock.monotonic_ms())
 
 
 async def until_paid(session: Session, client_id: str | None, limiters_of: LimitersOf) -> None:
     """Waits until everything is paid, for a request that is handled by a task, which goes on in the turn of its
     instance. The wait is cancelled with the task.
     """
-    engine = session.engine
+    services = session.services
     while (limiter := limiter_in_debt(session, client_id, limiters_of)) is not None:
-        now_ms = engine.clock.monotonic_ms()
+        now_ms = services.clock.monotonic_ms()
         debt_ms = limiter.debt_ms(now_ms)
         if debt_ms:
             limiter.note_wait(debt_ms, now_ms)
-            session.client(client_id).remember_delay(limiter, debt_ms, engine.clock.now_ms())
-        admitted = InlineWakeup(engine.loop)
-        wait = queue_of(limiter, engine.loop_clock).admit(admitted.begin, session.channel.turns)
+            session.client(client_id).remember_delay(limiter, debt_ms, services.clock.now_ms())
+        admitted = InlineWakeup(services.loop)
+        wait = queue_of(limiter, services.loop_clock).admit(admitted.begin, session.channel.turns)
         try:
             await admitted
         finally:

@@ -37,7 +37,7 @@ def answer_in_background(
             on_step(session, spent_s)
 
     steps = timed(work, used, None, session.turn_to_resume)
-    task = session.engine.spawn(_contained(session, steps))
+    task = session.services.spawn(_contained(session, steps))
 
     def over(_: object) -> None:
         steps.close()  # of a task that is cancelled before its first turn
@@ -66,7 +66,7 @@ def answer_in_turns(
     it used before is paid for. `on_end` is called at the end in any case.
     """
     paid = _paid(session, api_key, client_id, work)
-    task = session.engine.spawn(_contained(session, paid))
+    task = session.services.spawn(_contained(session, paid))
 
     def over(_: object) -> None:
         paid.close()  # of a task that is cancelled before its first turn
@@ -96,7 +96,7 @@ def charged_turn(session: Session, api_key: int) -> Iterator[None]:
         session.end_turn()
         ended_s = perf_counter()
         session.channel.turns.used(began_s, ended_s)
-        session.engine.loop_turns.record(api_key, session.principal.instance_id, ended_s - began_s)
+        session.services.accounting.loop_turns.record(api_key, session.principal.instance_id, ended_s - began_s)
 
 
 async def in_converter(
@@ -108,21 +108,21 @@ async def in_converter(
 
     An instance has one thread at a time, and waits for it until what it used before is paid for.
     """
-    engine, accounting = session.engine, _accounting(session)
+    services, accounting = session.services, _accounting(session)
     instance_id = session.principal.instance_id
     place = None
     if accounting is not None and instance_id is not None:
         # What was done before is charged when it is over, so that one thread at a time works for an instance.
-        place = await engine.converter_places.enter(instance_id, 1)
+        place = await services.storage.converter_places.enter(instance_id, 1)
         try:
             _remember_debt(session, accounting, client_id)
-            await engine.request_turns.take(instance_id)
+            await services.accounting.request_turns.take(instance_id)
         except asyncio.CancelledError:
             place.leave()
             raise
     if held is not None:
         held.pin()
-    running = engine.loop.run_in_executor(engine.converters, work)
+    running = services.loop.run_in_executor(services.storage.converters, work)
 
     def over(done: asyncio.Future[float]) -> None:
         if held is not None:
@@ -130,29 +130,33 @@ async def in_converter(
         if place is not None:
             place.leave()
         if accounting is not None and not done.cancelled() and done.exception() is None:
-            accounting.request_time.charge_thread(round(done.result() * 1e6), engine.clock.monotonic_ms())
+            accounting.request_time.charge_thread(round(done.result() * 1e6), services.clock.monotonic_ms())
             session.record_time(done.result())
 
     running.add_done_callback(over)
     # Who goes is cancelled; the thread is not, and is waited for by `over`.
     await asyncio.shield(running)
-    return 0 if accounting is None else accounting.request_time.charge(0, engine.clock.monotonic_ms())
+    return 0 if accounting is None else accounting.request_time.charge(0, services.clock.monotonic_ms())
 
 
 async def _paid(session: Session, api_key: int, client_id: str | None, work: Coroutine[Any, Any, None]) -> None:
-    engine, accounting = session.engine, _accounting(session)
+    services, accounting = session.services, _accounting(session)
     if accounting is not None:
         delay_ms = _remember_debt(session, accounting, client_id)
         if delay_ms:
             await asyncio.sleep(delay_ms / 1000)
     instance_id = session.principal.instance_id
-    take_turn = None if accounting is None or instance_id is None else partial(engine.request_turns.take, instance_id)
+    take_turn = (
+        None
+        if accounting is None or instance_id is None
+        else partial(services.accounting.request_turns.take, instance_id)
+    )
     await timed(work, partial(_on_turn, session, api_key), take_turn, session.turn_to_resume)
 
 
 def _remember_debt(session: Session, accounting: InstanceAccounting, client_id: str | None) -> int:
     """How long the instance has to wait before anything more is done for it, in milliseconds."""
-    clock = session.engine.clock
+    clock = session.services.clock
     debt_ms = accounting.request_time.debt_ms(clock.monotonic_ms())
     if debt_ms:
         accounting.remember_request_time(debt_ms, session.principal.user, client_id or "", clock.now_ms())
@@ -161,16 +165,20 @@ def _remember_debt(session: Session, accounting: InstanceAccounting, client_id: 
 
 def _accounting(session: Session) -> InstanceAccounting | None:
     instance_id = session.principal.instance_id
-    return None if instance_id is None or session.principal.internal else session.engine.accountings.of(instance_id)
+    return (
+        None
+        if instance_id is None or session.principal.internal
+        else session.services.accounting.accountings.of(instance_id)
+    )
 
 
 def _on_turn(session: Session, api_key: int, spent_s: float) -> None:
-    engine, accounting = session.engine, _accounting(session)
+    services, accounting = session.services, _accounting(session)
     _used(session, spent_s)
     if accounting is not None:
-        accounting.request_time.charge(round(spent_s * 1e6), engine.clock.monotonic_ms())
+        accounting.request_time.charge(round(spent_s * 1e6), services.clock.monotonic_ms())
         session.record_time(spent_s)
-    engine.loop_turns.record(api_key, session.principal.instance_id, spent_s)
+    services.accounting.loop_turns.record(api_key, session.principal.instance_id, spent_s)
 
 
 def _one(_: object) -> int:

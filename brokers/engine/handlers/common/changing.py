@@ -25,19 +25,19 @@ async def changing(
     Raises:
         TooManyChanges: not within `wait_s`. Nothing is charged, and nothing may be changed.
     """
-    instance_id, engine = call.view.instance_id, call.engine
+    instance_id, services = call.view.instance_id, call.services
     if instance_id is None:
         yield
         return
-    rate, now_ms = engine.accountings.of(instance_id).change_rate, engine.clock.monotonic_ms
-    creations = engine.store.in_flight_creations
+    rate, now_ms = services.accounting.accountings.of(instance_id).change_rate, services.clock.monotonic_ms
+    creations = services.metadata.store.in_flight_creations
 
     async def few_unfinished(timeout_s: float) -> None:
         most = max(PARTITIONS_UNFINISHED_MAX - partitions, 0)
-        await engine.current.wait_until(lambda _: creations.partitions(instance_id) <= most, timeout_s)
+        await services.metadata.current.wait_until(lambda _: creations.partitions(instance_id) <= most, timeout_s)
 
     until_ms = now_ms() + round(min(wait_s, CHANGE_WAIT_S_MAX) * 1000)
-    async with engine.change_turns.turn(
+    async with services.metadata.change_turns.turn(
         instance_id, rate, now_ms=now_ms, until_ms=until_ms, until_ready=few_unfinished if partitions else None
     ):
         rate.charge(cost, now_ms())

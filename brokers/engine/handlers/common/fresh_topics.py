@@ -65,17 +65,17 @@ def must_look(call: Call, named: Iterable[NamedTopic]) -> bool:
     instance_id = call.view.instance_id
     if instance_id is None or not _names_unknown(call, named):
         return False
-    return call.engine.topic_looks.take(instance_id)
+    return call.services.metadata.topic_looks.take(instance_id)
 
 
 async def catch_up(call: Call) -> None:
     """Reads the change log, and gives the call a view of the image as it is then."""
-    engine, view = call.engine, call.view
+    services, view = call.services, call.view
     with suppress(StoreUnavailable, TimeoutError):
         async with asyncio.timeout(LOOK_S_MAX):
-            await engine.catch_up()
-    if engine.current.image is not view.image:
-        call.view = View(engine.metadata_version, engine.current.image, view.principal, view.route_name)
+            await services.metadata.catch_up()
+    if services.metadata.current.image is not view.image:
+        call.view = View(services.metadata.version, services.metadata.current.image, view.principal, view.route_name)
 
 
 def _highest(indexes: Iterable[int]) -> int:

@@ -11,7 +11,7 @@ from typing import Final
 
 from brokers.contract.process_identity import Role
 from brokers.engine.access.principals import Principal
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.protocol.errors import ErrorCode
 
 _UNAUTHORIZED: Final = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -33,7 +33,7 @@ def is_broker(principal: Principal) -> bool:
     return is_cluster(principal) and (process is None or process.role is Role.BROKER)
 
 
-def is_speaker(engine: Engine, principal: Principal, broker_id: int) -> bool:
+def is_speaker(services: BrokerServices, principal: Principal, broker_id: int) -> bool:
     """True if the peer is the broker that it names, as far as certificates can tell.
 
     A peer that came by the cluster's secret is believed unless both brokers take TLS: then the other one would have
@@ -43,18 +43,18 @@ def is_speaker(engine: Engine, principal: Principal, broker_id: int) -> bool:
         return False
     if principal.process is not None:
         return principal.may_follow_as(broker_id)
-    brokers = engine.current.image.brokers
-    me, named = brokers.get(engine.broker_id), brokers.get(broker_id)
+    brokers = services.metadata.current.image.brokers
+    me, named = brokers.get(services.broker_id), brokers.get(broker_id)
     return me is None or named is None or not (me.has_tls and named.has_tls)
 
 
-def speaker_error(engine: Engine, principal: Principal, broker_id: int, broker_epoch: int) -> int:
+def speaker_error(services: BrokerServices, principal: Principal, broker_id: int, broker_epoch: int) -> int:
     """Returns the error code of a request that names a broker and its epoch; 0 if the peer is that broker.
 
     An epoch that differs is refused even if it is greater: a peer that registered a moment ago asks again when this
     broker has seen it.
     """
-    if not is_speaker(engine, principal, broker_id):
+    if not is_speaker(services, principal, broker_id):
         return _UNAUTHORIZED
-    broker = engine.current.image.brokers.get(broker_id)
+    broker = services.metadata.current.image.brokers.get(broker_id)
     return 0 if broker is not None and broker.epoch == broker_epoch else _STALE_EPOCH

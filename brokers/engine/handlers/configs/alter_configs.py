@@ -81,7 +81,7 @@ async def incremental_alter_configs(
 
         def change(present: dict[str, str]) -> dict[str, str]:
             is_operator = call.view.instance_id is None
-            return applied(present, call.engine.topic_defaults, resource.configs, operator=is_operator)
+            return applied(present, call.services.metadata.topic_defaults, resource.configs, operator=is_operator)
 
         return await _write(call, resource.resource_name, topic, change, validate_only=request.validate_only)
 
@@ -122,7 +122,7 @@ async def _each(
                 resource_name=resource.resource_name,
             )
         )
-    await until_seen(call.engine.current, written)
+    await until_seen(call.services.metadata.current, written)
     return answers
 
 
@@ -157,7 +157,7 @@ def _replacement(call: Call, given: Mapping[str, str | None]) -> Change:
             for name, value in present.items()
             if not is_operator and name in SETTINGS and SETTINGS[name].read_only
         }
-        defaults = call.engine.topic_defaults
+        defaults = call.services.metadata.topic_defaults
         return kept | topic_config.check_config(given, present, defaults, operator=is_operator)
 
     return change
@@ -181,7 +181,7 @@ async def _write(
     def checked(present: dict[str, str]) -> dict[str, str]:
         before = dict(present)
         after = change(present)
-        topic_config.check_together(after, call.engine.topic_defaults)
+        topic_config.check_together(after, call.services.metadata.topic_defaults)
         topic_config.check_message_bytes(after, message_bytes_max(call), present)
         written[:] = before, after
         return after
@@ -191,8 +191,8 @@ async def _write(
         if validate_only:
             return None
         async with changing(call, 1):
-            altered = await call.engine.store.alter_topic_config(
-                call.engine.current.image, instance_id=call.view.instance_id, name=name, change=checked
+            altered = await call.services.metadata.store.alter_topic_config(
+                call.services.metadata.current.image, instance_id=call.view.instance_id, name=name, change=checked
             )
         call.note(name, *written)
         return altered.change

@@ -34,7 +34,7 @@ DOCUMENTED_FROM: Final = 3
 def described(call: Call, request: DescribeConfigsRequest, name: str) -> list[DescribeConfigsResourceResult]:
     """Every setting of this broker, or those that all brokers have alike. Raises Wrong."""
     broker_id = _asked_for(call, name)
-    layers = call.engine.broker_layers
+    layers = call.services.metadata.broker_layers
     lines = []
     for setting in SETTINGS.values():
         origins = _origins(layers, setting, broker_id)
@@ -77,8 +77,8 @@ def _asked_for(call: Call, name: str) -> int | None:
         return None
     if not name.isdecimal():
         raise Wrong(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
-    if int(name) != call.engine.broker_id:
-        expected = call.engine.broker_id
+    if int(name) != call.services.broker_id:
+        expected = call.services.broker_id
         raise Wrong(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {name}")
     return int(name)
 
@@ -119,7 +119,7 @@ def _apply(call: Call, broker_id: int | None, after: dict[str, str], change: Inc
         setting = SETTINGS.get(name)
         if setting is None or setting.type is not ValueType.LIST:
             raise Wrong(ErrorCode.INVALID_CONFIG, f"{name} is not a list.")
-        layers = call.engine.broker_layers
+        layers = call.services.metadata.broker_layers
         below = _origins(layers, setting, broker_id)
         inherited = below[0].value if below else setting.default or ""
         after[name] = broker_settings.check(name, listed(after.get(name, inherited), change))
@@ -134,22 +134,22 @@ async def _write(
     *,
     validate_only: bool,
 ) -> int | None:
-    engine = call.engine
+    services = call.services
 
     def checked(present: dict[str, str]) -> dict[str, str]:
         after = change(present)
         kept, _ = broker_settings.usable(after)
-        layers = engine.broker_layers
+        layers = services.metadata.broker_layers
         layers = replaced(layers, of_all=kept) if broker_id is None else replaced(layers, own=kept)
-        engine.check_settings(layers.effective)
+        services.metadata.check_settings(layers.effective)
         return after
 
-    configs = engine.current.image.broker_configs
+    configs = services.metadata.current.image.broker_configs
     try:
         if validate_only:
             checked(dict(configs.of_all if broker_id is None else configs.own(broker_id)))
             return None
-        return (await engine.store.alter_broker_config(broker_id, checked)).change
+        return (await services.metadata.store.alter_broker_config(broker_id, checked)).change
     except (InvalidBrokerSetting, SettingsWrong) as error:
         raise Wrong(ErrorCode.INVALID_REQUEST, str(error)) from error
     except ClusterError as failure:

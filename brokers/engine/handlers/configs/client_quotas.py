@@ -160,7 +160,7 @@ async def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> 
         named = {part.entity_type: part.entity_name for part in entry.entity[:PARTS_MAX]}
         entity = [QuotaEntity(entity_type=kind, entity_name=name) for kind, name in named.items()]
         results.append(QuotaAlterationResult(error_code=code, error_message=message, entity=entity))
-    await until_seen(call.engine.current, written)
+    await until_seen(call.services.metadata.current, written)
     return AlterClientQuotasResponse(entries=results)
 
 
@@ -170,8 +170,8 @@ async def _alter(call: Call, entry: QuotaAlteration, validate_only: bool) -> int
     changes = {operation.key: None if operation.remove else operation.value for operation in entry.ops}
 
     async def alter(*, validate_only: bool) -> int | None:
-        return await call.engine.store.alter_client_quotas(
-            call.engine.current.image,
+        return await call.services.metadata.store.alter_client_quotas(
+            call.services.metadata.current.image,
             instance_id=instance_id,
             entity=entity,
             changes=changes,

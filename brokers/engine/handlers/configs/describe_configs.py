@@ -90,7 +90,7 @@ def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeCon
             wanted = set(resource.configuration_keys or ())
             configs = [
                 _line(call, request, line)
-                for line in topic_config.describe(topic.config, call.engine.topic_defaults)
+                for line in topic_config.describe(topic.config, call.services.metadata.topic_defaults)
                 if not wanted or line.setting.name in wanted
             ]
     except Wrong as wrong:
@@ -171,8 +171,10 @@ def _beneath(call: Call, setting: Setting) -> list[DescribeConfigsSynonym]:
     one broker or for all, is the operator's to know.
     """
     if call.view.instance_id is None and setting.broker_key in BROKER_SETTINGS:
-        return broker_configs.synonyms(origins(call.engine.broker_layers, BROKER_SETTINGS[setting.broker_key]))
-    defaults = call.engine.topic_defaults
+        return broker_configs.synonyms(
+            origins(call.services.metadata.broker_layers, BROKER_SETTINGS[setting.broker_key])
+        )
+    defaults = call.services.metadata.topic_defaults
     result = []
     if setting.name in defaults:
         result.append(_synonym(setting.broker_key, defaults[setting.name], ConfigSource.STATIC_BROKER))
@@ -187,7 +189,7 @@ def _bound(call: Call, line: DescribedSetting) -> DescribeConfigsSynonym:
     """
     key = BOUNDS[line.setting.name].broker_key
     if call.view.instance_id is None:
-        origin = origins(call.engine.broker_layers, BROKER_SETTINGS[key])[0]
+        origin = origins(call.services.metadata.broker_layers, BROKER_SETTINGS[key])[0]
         if origin.source is not ConfigSource.DEFAULT:
             return _synonym(*origin)
     return _synonym(key, line.value, ConfigSource.STATIC_BROKER)
@@ -195,7 +197,7 @@ def _bound(call: Call, line: DescribedSetting) -> DescribeConfigsSynonym:
 
 def broker_lines(call: Call, request: DescribeConfigsRequest) -> list[DescribeConfigsResourceResult]:
     """What a client may know of a broker, to read only: the defaults of its topics and what becomes of unknown ones."""
-    described = topic_config.describe({}, call.engine.topic_defaults)
+    described = topic_config.describe({}, call.services.metadata.topic_defaults)
     lines = {
         line.setting.broker_key: _broker_line(
             call, request, line.setting.broker_key, line.value, line.source, line.setting.type
@@ -203,7 +205,7 @@ def broker_lines(call: Call, request: DescribeConfigsRequest) -> list[DescribeCo
         for line in described
     }
     for bound in BROKER_BOUNDS:
-        value = call.engine.topic_defaults.get(bound.broker_key)
+        value = call.services.metadata.topic_defaults.get(bound.broker_key)
         source = ConfigSource.DEFAULT if value is None else ConfigSource.STATIC_BROKER
         lines[bound.broker_key] = _broker_line(
             call, request, bound.broker_key, value or str(bound.default), source, ValueType.LONG

@@ -10,7 +10,7 @@ from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, READ_COMMITTE
 from brokers.engine.handlers.fetch.read_result import FetchReadResult
 from brokers.engine.handlers.fetch.request import FetchRequest
 from brokers.engine.handlers.session import Session
-from brokers.engine.protocol.fast_codec import encode_fetch_response
+from brokers.engine.protocol.fast_codec import FetchExtras, encode_fetch_response, encode_full_fetch_response
 from brokers.engine.throttling.charging import Limiter, charge_fetch
 from brokers.engine.throttling.usage import UsageCounter
 from brokers.engine.throttling.waits import Mute
@@ -26,24 +26,22 @@ def answer(request: FetchRequest, client: Client, read_result: FetchReadResult) 
         read_result.release()
     version, correlation_id = request.version, request.correlation_id
     is_committed = request.frame.isolation == READ_COMMITTED
+    answers, aborted, diverging = read_result.answers, read_result.aborted, read_result.diverging
     if read_result.must_answer and version >= LEADERS_FROM:
-        leaders, tagged = find_leaders(request.session.view(), version, read_result.answers)
-        parts = encode_fetch_response(
-            version, correlation_id, 0, 0, NO_SESSION, read_result.answers,
-            read_committed=is_committed, aborted=read_result.aborted, leaders=leaders, diverging=read_result.diverging,
-            tagged=tagged,
-        )  # fmt: skip
+        leaders, tagged = find_leaders(request.session.view(), version, answers)
+        extras = FetchExtras(is_committed, aborted, leaders, diverging, tagged)
+        parts = encode_full_fetch_response(version, correlation_id, 0, 0, NO_SESSION, answers, extras)
+    elif aborted or diverging:
+        extras = FetchExtras(is_committed, aborted, diverging=diverging)
+        parts = encode_full_fetch_response(version, correlation_id, 0, 0, NO_SESSION, answers, extras)
     else:
-        parts = encode_fetch_response(
-            version, correlation_id, 0, 0, NO_SESSION, read_result.answers,
-            read_committed=is_committed, aborted=read_result.aborted, diverging=read_result.diverging,
-        )  # fmt: skip
+        parts = encode_fetch_response(version, correlation_id, 0, 0, NO_SESSION, answers, is_committed)
     send(request, client, read_result, parts)
 
 
 def send(request: FetchRequest, client: Client, read_result: FetchReadResult, parts: list[bytes | Slice]) -> None:
     """Charges the encoded response and sends it. A response beyond the limits goes without records, and uncharged."""
-    session, engine = request.session, request.session.engine
+    session, services = request.session, request.session.services
     limited = [] if read_result.diverging else read_result.limited
     if client.consume_limiters or client.request_limiter is not None or limited:
         head = parts[0]
@@ -52,10 +50,10 @@ def send(request: FetchRequest, client: Client, read_result: FetchReadResult, pa
         delay_ms, limiter = charge_for(session, client, size_bytes, limited)
         if limiter is not None:
             read_result.release()
-            client.remember_delay(limiter, delay_ms, engine.clock.now_ms())
+            client.remember_delay(limiter, delay_ms, services.clock.now_ms())
             session.channel.respond_parts(
                 encode_fetch_response(request.version, request.correlation_id, delay_ms, 0, NO_SESSION, []), delay_ms,
-                mute=None if limiter is client.request_limiter else Mute(limiter, delay_ms, engine.loop_clock),
+                mute=None if limiter is client.request_limiter else Mute(limiter, delay_ms, services.loop_clock),
             )  # fmt: skip
             return
     if not read_result.metered or read_result.diverging:
@@ -68,7 +66,7 @@ def charge_for(
     session: Session, client: Client, size_bytes: int, limited: list[tuple[Limiter, int]]
 ) -> tuple[int, Limiter | None]:
     """Returns how long a response of `size_bytes` waits, and for which limiter; `limited` are those of its topics."""
-    now_ms = session.engine.clock.monotonic_ms()
+    now_ms = session.services.clock.monotonic_ms()
     request_limiter = client.request_limiter
     time_ms = 0 if request_limiter is None else session.time_delay_ms(request_limiter)
     charged = [(limiter, size_bytes) for limiter in client.consume_limiters] + limited
@@ -94,10 +92,9 @@ def meter(session: Session, client: Client, metered: list[tuple[UsageCounter | N
     """Meters `count` bytes of records that went out, in the order of the answer."""
     if not count:
         return
-    engine = session.engine
-    engine.totals.consume_bytes += count
+    session.accounting.totals.consume_bytes += count
     if client.accounting is not None:
-        client.accounting.traffic.consumed(count, engine.clock.now_ms())
+        client.accounting.traffic.consumed(count, session.services.clock.now_ms())
     for usage, length in metered:
         written = length if length < count else count
         if usage is not None and written:

@@ -59,7 +59,7 @@ async def _serve_long(session: Session, raw: RawRequest) -> None:
     instance_id = session.principal.instance_id
     assert instance_id is not None, "only internal requests are of no instance"
     # Decoded, and answered, it takes far more memory than it has bytes.
-    place = await session.engine.decoded_places.enter(instance_id, raw.size_bytes)
+    place = await session.services.accounting.decoded_places.enter(instance_id, raw.size_bytes)
     try:
         frame = await _decode(session, raw)
         session.channel.release()
@@ -84,9 +84,9 @@ async def _decode(session: Session, raw: RawRequest) -> FetchFrame:
 async def _serve(request: FetchRequest, missing: Sequence[Missing], may_delay: bool, place: Place | None) -> None:
     """Reads, waits if there is too little (WIRE-27), encodes and sends. `place`: left while a long request waits."""
     session = request.session
-    readable = InTurn(session.engine, session.principal.instance_id)
+    readable = InTurn(session.services, session.principal.instance_id)
     # Any change of rights ends the wait, also one that comes while it is read: it names too much to look at.
-    with session.engine.waiting_calls.holding(session.principal.instance_id, readable.set):
+    with session.services.access.waiting_calls.holding(session.principal.instance_id, readable.set):
         read_result = await _read(request, missing)
         client = request.client()
         missing_bytes = request.missing_bytes(client, read_result, request.limit_bytes(client)) if may_delay else 0
@@ -110,7 +110,7 @@ async def _read(request: FetchRequest, missing: Sequence[Missing]) -> FetchReadR
     """Reads all partitions, once more whenever something was `missing` and had to come from the disk first."""
     for round_number in range(ROUNDS_MAX + 1):
         if missing:
-            await prefetch(request.session.engine, missing)
+            await prefetch(request.session.services, missing)
         read_result = await _read_once(request, wait=round_number == ROUNDS_MAX)
         missing = read_result.missing
         if not missing:
@@ -141,12 +141,12 @@ async def _until_readable(
     operation = kind(readable.set, missing_bytes)
     for partition in watched:
         operation.watch(partition)
-    engine = request.session.engine
-    tick = engine.deadlines.add(operation, request.frame.max_wait_ms)
+    services = request.session.services
+    tick = services.deadlines.add(operation, request.frame.max_wait_ms)
     try:
         await readable.event.wait()
     finally:
-        engine.deadlines.drop(operation, tick)
+        services.deadlines.drop(operation, tick)
         operation.cancel()
 
 

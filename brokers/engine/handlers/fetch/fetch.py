@@ -82,11 +82,11 @@ class DelayedFetch:
         for partition in watched:
             operation.watch(partition)
         session = request.session
-        self._tick = session.engine.deadlines.add(operation, request.frame.max_wait_ms)
+        self._tick = session.services.deadlines.add(operation, request.frame.max_wait_ms)
         session.cancel = self._cancel
         instance_id = session.principal.instance_id
         if instance_id is not None:
-            session.engine.waiting_calls.add(instance_id, self)
+            session.services.access.waiting_calls.add(instance_id, self)
 
     def check_right(self) -> None:
         """Ends the wait if one of the topics may not be read any more."""
@@ -114,7 +114,7 @@ class DelayedFetch:
         follow in the same request.
         """
         session = self._request.session
-        self._turn = session.channel.turns.in_turn(session.engine.loop.call_soon, self._serve)
+        self._turn = session.channel.turns.in_turn(session.services.loop.call_soon, self._serve)
 
     def _serve(self) -> None:
         self._turn = None
@@ -124,11 +124,11 @@ class DelayedFetch:
 
     def _leave(self) -> None:
         session = self._request.session
-        session.engine.deadlines.drop(self._operation, self._tick)
+        session.services.deadlines.drop(self._operation, self._tick)
         self._operation.leave()
         instance_id = session.principal.instance_id
         if instance_id is not None:
-            session.engine.waiting_calls.remove(instance_id, self)
+            session.services.access.waiting_calls.remove(instance_id, self)
 
     def _cancel(self) -> None:
         turn, self._turn = self._turn, None

@@ -9,14 +9,19 @@ from typing import Final
 
 from brokers.engine.handlers.common.background import answer_in_background
 from brokers.engine.handlers.common.peer_brokers import is_speaker, speaker_error
-from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, Diverging, PartitionResult
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.follower_session import NOT_REPORTED, FollowedPartition, FollowerSession
 from brokers.engine.partitions.partition import LOG_END, NO_EPOCH, Partition
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.fast_codec import FetchFrame, encode_fetch_response
+from brokers.engine.protocol.fast_codec import (
+    FetchExtras,
+    FetchFrame,
+    encode_fetch_response,
+    encode_full_fetch_response,
+)
 from brokers.engine.records import error_codes
 
 TOPIC_IDS_FROM: Final = 13
@@ -72,7 +77,7 @@ class FollowerFetch:
 
     @property
     def limit_bytes(self) -> int:
-        return min(self.frame.max_bytes, self.session.engine.fetch_bytes_max)
+        return min(self.frame.max_bytes, self.session.services.storage.fetch_bytes_max)
 
 
 def fetch_as_follower(session: Session, version: int, correlation_id: int, frame: FetchFrame) -> None:
@@ -81,7 +86,7 @@ def fetch_as_follower(session: Session, version: int, correlation_id: int, frame
     if error:
         refuse(session, version, correlation_id, error)
         return
-    fetches = _session(session.engine, frame)
+    fetches = _session(session.services, frame)
     if isinstance(fetches, int):
         refuse(session, version, correlation_id, fetches)
         return
@@ -96,7 +101,7 @@ def serve(request: FollowerFetch, may_delay: bool) -> None:
     if may_delay and not fetches.has_ready:
         DelayedFollowerFetch(request)
         return
-    read_result = _read(session.engine, fetches, request.limit_bytes, False)
+    read_result = _read(session.services, fetches, request.limit_bytes, False)
     if read_result.missing:
         read_result.release()
         fetches.put_back(read_result.taken)
@@ -109,10 +114,10 @@ def serve(request: FollowerFetch, may_delay: bool) -> None:
 
 async def _serve_from_disk(request: FollowerFetch, missing: Sequence[Missing]) -> None:
     """Answers when what is `missing` was read into the page cache."""
-    engine, fetches = request.session.engine, request.fetches
+    services, fetches = request.session.services, request.fetches
     for round_number in range(1, ROUNDS_MAX + 1):
-        await prefetch(engine, missing)
-        read_result = _read(engine, fetches, request.limit_bytes, round_number == ROUNDS_MAX)
+        await prefetch(services, missing)
+        read_result = _read(services, fetches, request.limit_bytes, round_number == ROUNDS_MAX)
         if not read_result.missing:
             break
         read_result.release()
@@ -131,7 +136,7 @@ class DelayedFollowerFetch:
         self._request = request
         self._is_superseded = False
         session = request.session
-        self._tick = session.engine.deadlines.add(self, request.frame.max_wait_ms)
+        self._tick = session.services.deadlines.add(self, request.frame.max_wait_ms)
         request.fetches.wait(self.expire)
         session.hurry = self._give_way
         session.cancel = self._leave
@@ -141,7 +146,7 @@ class DelayedFollowerFetch:
         session = self._request.session
         self._leave()
         # Not inside the append that woke us: its client's answer goes first, and more may follow in the same request.
-        session.cancel = session.engine.loop.call_soon(self._complete).cancel
+        session.cancel = session.services.loop.call_soon(self._complete).cancel
 
     def _give_way(self) -> None:
         """Answers with nothing. What is ready goes with the follower's next request: were it here as well, the follower
@@ -152,7 +157,7 @@ class DelayedFollowerFetch:
 
     def _leave(self) -> None:
         session = self._request.session
-        session.engine.deadlines.drop(self, self._tick)
+        session.services.deadlines.drop(self, self._tick)
         session.hurry = None
         self._request.fetches.leave_alone()
 
@@ -166,20 +171,20 @@ class DelayedFollowerFetch:
 
 def _speaker_error(session: Session, version: int, frame: FetchFrame) -> int:
     """Error code of a fetch by a peer that is not the replica it names. An epoch counts where a session begins."""
-    if version < TOPIC_IDS_FROM or not is_speaker(session.engine, session.principal, frame.replica_id):
+    if version < TOPIC_IDS_FROM or not is_speaker(session.services, session.principal, frame.replica_id):
         return int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if version < EPOCHS_FROM or frame.session_epoch not in (FULL, SESSIONLESS):
         return 0
-    return speaker_error(session.engine, session.principal, frame.replica_id, frame.replica_epoch)
+    return speaker_error(session.services, session.principal, frame.replica_id, frame.replica_epoch)
 
 
 def refuse(session: Session, version: int, correlation_id: int, error: int) -> None:
     session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, error, NO_SESSION, []))
 
 
-def _session(engine: Engine, frame: FetchFrame) -> FollowerSession | int:
+def _session(services: BrokerServices, frame: FetchFrame) -> FollowerSession | int:
     """The session that the request belongs to or begins; an error code if there is none."""
-    followers = engine.followers
+    followers = services.storage.followers
     known = followers.get(frame.replica_id)
     epoch = frame.session_epoch
     if epoch in (FULL, SESSIONLESS):
@@ -188,7 +193,7 @@ def _session(engine: Engine, frame: FetchFrame) -> FollowerSession | int:
             del followers[frame.replica_id]
         made = FollowerSession(NO_SESSION, frame.replica_id, frame.replica_epoch)
         if epoch == FULL:
-            engine.sessions_made = made.id = engine.sessions_made % EPOCH_MAX + 1
+            services.storage.follower_sessions_made = made.id = services.storage.follower_sessions_made % EPOCH_MAX + 1
             made.epoch = 1
             followers[frame.replica_id] = made
         return made
@@ -201,8 +206,8 @@ def _session(engine: Engine, frame: FetchFrame) -> FollowerSession | int:
 
 
 def _apply_request(session: Session, fetches: FollowerSession, frame: FetchFrame) -> None:
-    engine = session.engine
-    now_ms = fetches.fetched_ms = engine.clock.monotonic_ms()
+    services = session.services
+    now_ms = fetches.fetched_ms = services.clock.monotonic_ms()
     fetches.came(not frame.topics and not frame.forgotten)
     if frame.forgotten:
         for topic_id, indexes in frame.forgotten:
@@ -213,20 +218,20 @@ def _apply_request(session: Session, fetches: FollowerSession, frame: FetchFrame
             key = (topic_id, line[0])
             known = fetches.lines.get(key)
             partition = None if known is None else known.partition
-            result = partition if partition is not None else _find(engine, session, topic_id, line[0])
+            result = partition if partition is not None else _find(services, session, topic_id, line[0])
             if fetches.asks(key, line, result, now_ms) and not isinstance(result, int):
-                engine.may_join_isr(result)
-    if engine.leadership_checks.is_waiting:
-        engine.leadership_checks.check()
+                services.storage.may_join_isr(result)
+    if services.storage.leadership_checks.is_waiting:
+        services.storage.leadership_checks.check()
 
 
-def _find(engine: Engine, session: Session, topic_id: bytes, index: int) -> Partition | int:
+def _find(services: BrokerServices, session: Session, topic_id: bytes, index: int) -> Partition | int:
     topic = session.view().image.topics_by_id.get(topic_id)
     if topic is None:
         return int(ErrorCode.UNKNOWN_TOPIC_ID)
     if not 0 <= index < len(topic.partitions):
         return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = engine.table.get(topic.name, index)
+    partition = services.storage.table.get(topic.name, index)
     if partition is None:
         return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return partition if partition.topic_id == topic_id else int(ErrorCode.INCONSISTENT_TOPIC_ID)
@@ -234,23 +239,25 @@ def _find(engine: Engine, session: Session, topic_id: bytes, index: int) -> Part
 
 def _answer(request: FollowerFetch, reading: FollowerRead) -> None:
     session, fetches = request.session, request.fetches
-    engine = session.engine
+    services = session.services
     for line in fetches.news():
         partition = line.partition
         if partition is not None and line.key not in reading.diverging:
             reading.add(line, _without_records(line, partition))
-    fetches.answered(engine.leadership_checks.asked)
+    fetches.answered(services.storage.leadership_checks.asked)
     if fetches.id == NO_SESSION:
         fetches.close()
     answers = list(reading.lines.items())
-    session.channel.respond_parts(
-        encode_fetch_response(
-            request.version, request.correlation_id, 0, 0, fetches.id, answers, diverging=reading.diverging
-        )
-    )
+    version, correlation_id = request.version, request.correlation_id
+    if reading.diverging:
+        extras = FetchExtras(diverging=reading.diverging)
+        parts = encode_full_fetch_response(version, correlation_id, 0, 0, fetches.id, answers, extras)
+    else:
+        parts = encode_fetch_response(version, correlation_id, 0, 0, fetches.id, answers)
+    session.channel.respond_parts(parts)
 
 
-def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool) -> FollowerRead:
+def _read(services: BrokerServices, fetches: FollowerSession, limit_bytes: int, wait: bool) -> FollowerRead:
     """Reads what is ready, longest waiting first, as far as the answer reaches."""
     reading = FollowerRead()
     remaining = limit_bytes
@@ -269,16 +276,18 @@ def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool
             # It goes back, and takes nothing else in.
             line.sent_high_watermark = line.sent_start_offset = NOT_REPORTED
         else:
-            is_throttled = partition.config.leader_throttled is not None and _is_throttled(engine, fetches, partition)
-            if is_throttled and _is_held_back(engine, fetches, line):
+            is_throttled = partition.config.leader_throttled is not None and _is_throttled(services, fetches, partition)
+            if is_throttled and _is_held_back(services, fetches, line):
                 continue
-            room_bytes = min(remaining, engine.replication_throttle.chunk_bytes) if is_throttled else remaining
+            room_bytes = (
+                min(remaining, services.storage.replication_throttle.chunk_bytes) if is_throttled else remaining
+            )
             length = _read_records(reading, fetches, line, partition, room_bytes, is_throttled, wait)
             if length < 0:
                 break
             remaining -= length
             if is_throttled:
-                engine.replication_throttle.record(length, engine.clock.monotonic_ms())
+                services.storage.replication_throttle.record(length, services.clock.monotonic_ms())
     if reading.diverging and not reading.missing:
         _give_back_records(reading, fetches)
     return reading
@@ -322,19 +331,19 @@ def _read_records(
     return 0
 
 
-def _is_throttled(engine: Engine, fetches: FollowerSession, partition: Partition) -> bool:
+def _is_throttled(services: BrokerServices, fetches: FollowerSession, partition: Partition) -> bool:
     """QUO-60: a replica that its topic names, and that is not in sync yet. Who keeps up is never held back."""
     named = partition.config.leader_throttled
-    if named is None or not engine.replication_throttle.is_limited or fetches.replica in partition.isr:
+    if named is None or not services.storage.replication_throttle.is_limited or fetches.replica in partition.isr:
         return False
     return named.holds(partition.index, fetches.replica)
 
 
-def _is_held_back(engine: Engine, fetches: FollowerSession, line: FollowedPartition) -> bool:
+def _is_held_back(services: BrokerServices, fetches: FollowerSession, line: FollowedPartition) -> bool:
     """Too much was copied lately: the line is ready again when there is room."""
-    delay_ms = engine.replication_throttle.delay_ms(engine.clock.monotonic_ms())
+    delay_ms = services.storage.replication_throttle.delay_ms(services.clock.monotonic_ms())
     if delay_ms > 0:
-        engine.loop.call_later(delay_ms / 1000, fetches.ready, line)
+        services.loop.call_later(delay_ms / 1000, fetches.ready, line)
     return delay_ms > 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import Session
 from brokers.engine.protocol.apis import ApiKey
 
@@ -19,8 +19,8 @@ class InTurn:
     each does then takes long.
     """
 
-    def __init__(self, engine: Engine, instance_id: str | None) -> None:
-        self._engine = engine
+    def __init__(self, services: BrokerServices, instance_id: str | None) -> None:
+        self._services = services
         self._instance_id = instance_id
         self._is_due = False
         self.event = asyncio.Event()
@@ -32,7 +32,7 @@ class InTurn:
         if self._instance_id is None:
             self.event.set()
         else:
-            self._engine.request_turns.take(self._instance_id).add_done_callback(self._on_turn)
+            self._services.accounting.request_turns.take(self._instance_id).add_done_callback(self._on_turn)
 
     def _on_turn(self, _: object) -> None:
         self.event.set()
@@ -40,7 +40,9 @@ class InTurn:
 
 def charge_long_turn(session: Session, spent_s: float) -> None:
     """Counts a later turn of a client's fetch, and charges it as request time if it took long."""
-    engine, instance_id = session.engine, session.principal.instance_id
-    engine.loop_turns.record(int(ApiKey.FETCH), instance_id, spent_s)
+    services, instance_id = session.services, session.principal.instance_id
+    services.accounting.loop_turns.record(int(ApiKey.FETCH), instance_id, spent_s)
     if spent_s >= UNPAID_TURN_S_MAX and instance_id is not None and not session.principal.internal:
-        engine.accountings.of(instance_id).request_time.charge(round(spent_s * 1e6), engine.clock.monotonic_ms())
+        services.accounting.accountings.of(instance_id).request_time.charge(
+            round(spent_s * 1e6), services.clock.monotonic_ms()
+        )

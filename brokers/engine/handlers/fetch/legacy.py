@@ -84,7 +84,11 @@ def fetch_old(session: Session, raw: RawRequest) -> None:
 async def _fetch_long(session: Session, raw: RawRequest) -> None:
     instance_id = session.principal.instance_id
     # Decoded, and answered, it takes far more memory than it has bytes.
-    place = None if instance_id is None else await session.engine.decoded_places.enter(instance_id, raw.size_bytes)
+    place = (
+        None
+        if instance_id is None
+        else await session.services.accounting.decoded_places.enter(instance_id, raw.size_bytes)
+    )
     try:
         request = await decode_in_pieces(ApiKey.FETCH, raw, session.fetch_items_max)
         session.channel.release()
@@ -141,8 +145,8 @@ class _OldFetch:
             await self._waited(watched, missing_bytes)
             topics, _ = await self._read_without_stalling()
         magic = 1 if self.version >= MAGIC_1_FROM else 0
-        engine = self.session.engine
-        converting = engine.loop.run_in_executor(engine.converters, _convert, topics, magic)
+        services = self.session.services
+        converting = services.loop.run_in_executor(services.storage.converters, _convert, topics, magic)
         # Files stay open for as long as the thread reads them, even when nobody waits for it any more.
         converting.add_done_callback(lambda _: _release(topics))
         await asyncio.shield(converting)
@@ -185,13 +189,13 @@ class _OldFetch:
             if not missing:
                 return topics, missing_bytes
             _release(topics)
-            await prefetch(self.session.engine, missing)
+            await prefetch(self.session.services, missing)
         return await self._read(wait=True)
 
     async def _read(self, *, wait: bool) -> tuple[list[tuple[str, list[_Part]]], int]:
         """Everything in the order of the request, and how many bytes are missing to the least that is wanted."""
         client = self.session.client(self.client_id)
-        wanted_bytes = min(self.request.max_bytes, self.session.engine.fetch_bytes_max, READ_BYTES_MAX)
+        wanted_bytes = min(self.request.max_bytes, self.session.storage.fetch_bytes_max, READ_BYTES_MAX)
         limit = remaining = fetch_cap_bytes(client.consume_limiters, wanted_bytes)
         nothing_yet = self.version >= ANSWER_LIMIT_FROM
         topics: list[tuple[str, list[_Part]]] = []
@@ -233,7 +237,7 @@ class _OldFetch:
         line = _line(wanted.partition, route.error)
         if route.error:
             return _Part(wanted, line)
-        partition = route.partitions.get(wanted.partition) or route.find(wanted.partition, self.session.engine)
+        partition = route.partitions.get(wanted.partition) or route.find(wanted.partition, self.session.storage)
         if isinstance(partition, int):
             self.must_answer = self.must_answer or partition != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             line.error_code = partition
@@ -258,23 +262,23 @@ class _OldFetch:
 
     async def _waited(self, watched: list[Partition], missing_bytes: int) -> None:
         """Until there are bytes, a failure, or the deadline (WIRE-27)."""
-        engine = self.session.engine
+        services = self.session.services
         instance_id = self.session.principal.instance_id
-        woken = InTurn(engine, None if self.session.principal.internal else instance_id)
+        woken = InTurn(services, None if self.session.principal.internal else instance_id)
         wait = DelayedRead(woken.set, missing_bytes)
         for partition in watched:
             wait.watch(partition)
-        tick = engine.deadlines.add(wait, self.request.max_wait_ms)
+        tick = services.deadlines.add(wait, self.request.max_wait_ms)
         try:
-            with engine.waiting_calls.holding(instance_id, wait.end):
+            with services.access.waiting_calls.holding(instance_id, wait.end):
                 await woken.event.wait()
         finally:
-            engine.deadlines.drop(wait, tick)
+            services.deadlines.drop(wait, tick)
             wait.cancel()
 
     async def _answer(self, topics: list[tuple[str, list[_Part]]]) -> None:
         """Charges the answer as it would be sent; too much, and it goes without data and uncounted (QUO-20)."""
-        engine = self.session.engine
+        services = self.session.services
         time_slice = TimeSlice()
         responses = []
         for name, parts in topics:
@@ -296,9 +300,9 @@ class _OldFetch:
         if client.consume_limiters or client.request_limiter is not None or limited:
             delay_ms, limiter = charge_for(self.session, client, len(frame), limited)
             if limiter is not None:
-                client.remember_delay(limiter, delay_ms, engine.clock.now_ms())
+                client.remember_delay(limiter, delay_ms, services.clock.now_ms())
                 is_time = limiter is client.request_limiter
-                mute = None if is_time else Mute(limiter, delay_ms, engine.loop_clock)
+                mute = None if is_time else Mute(limiter, delay_ms, services.loop_clock)
                 await self._respond(FetchResponse(throttle_time_ms=delay_ms), delay_ms, mute)
                 return
         meter(self.session, client, metered, sum(size_bytes for _, size_bytes in metered))

@@ -61,7 +61,7 @@ def _isolation(call: Call, request: ListOffsetsRequest) -> int:
     """Isolation in which a request is answered: a follower gets the log's end, whatever of it is committed (REP-9)."""
     if request.isolation_level not in ISOLATION_LEVELS:
         return UNKNOWN_ISOLATION
-    is_follower = request.replica_id >= 0 and is_speaker(call.engine, call.view.principal, request.replica_id)
+    is_follower = request.replica_id >= 0 and is_speaker(call.services, call.view.principal, request.replica_id)
     return LOG_END if is_follower else int(request.isolation_level)
 
 
@@ -84,7 +84,7 @@ class _Lookup:
             return _refused(wanted, int(ErrorCode.UNKNOWN_SERVER_ERROR))
         if not 0 <= index < len(topic.partitions):
             return _refused(wanted, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        partition = self.call.engine.table.get(topic.name, index)
+        partition = self.call.services.storage.table.get(topic.name, index)
         if partition is None:
             return _refused(wanted, int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         line = ListOffsetsPartitionResponse(partition_index=index)
@@ -124,7 +124,7 @@ class _Lookup:
                 result = self._ask(partition, wanted, wait=False)
                 if result.uncached is None:
                     break
-                await prefetch(self.call.engine, [Missing(partition, result.uncached)])
+                await prefetch(self.call.services, [Missing(partition, result.uncached)])
             else:
                 result = self._ask(partition, wanted, wait=True)
             self._write(line, result)

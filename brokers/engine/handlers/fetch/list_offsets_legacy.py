@@ -46,7 +46,7 @@ def _line(index: int, error: int, offsets: list[int] | None = None) -> ListOffse
 
 
 def _count(call: Call, topic: TopicImage, wanted: ListOffsetsPartition) -> int:
-    partition = call.engine.table.get(topic.name, wanted.partition_index)
+    partition = call.services.storage.table.get(topic.name, wanted.partition_index)
     return 0 if partition is None else len(partition.log.segments)
 
 
@@ -54,10 +54,10 @@ def _segments(call: Call, topic: TopicImage, wanted: ListOffsetsPartition) -> Li
     index = wanted.partition_index
     if not 0 <= index < len(topic.partitions):
         return _line(index, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    partition = call.engine.table.get(topic.name, index)
+    partition = call.services.storage.table.get(topic.name, index)
     if partition is None:
         return _line(index, int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     if wanted.max_num_offsets < 0:
         return _line(index, int(ErrorCode.INVALID_REQUEST))
-    code, offsets = segment_offsets(partition, wanted.timestamp, wanted.max_num_offsets, call.engine.clock.now_ms())
+    code, offsets = segment_offsets(partition, wanted.timestamp, wanted.max_num_offsets, call.services.clock.now_ms())
     return _line(index, downgraded(code, ApiKey.LIST_OFFSETS, call.version), offsets)

@@ -36,7 +36,7 @@ def _refused(line: OffsetForLeaderPartition, error: int) -> LeaderEpochEndOffset
 def _line(call: Call, topic: TopicImage, line: OffsetForLeaderPartition) -> LeaderEpochEndOffset:
     if not 0 <= line.partition < len(topic.partitions):
         return _refused(line, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = call.engine.table.get(topic.name, line.partition)
+    partition = call.services.storage.table.get(topic.name, line.partition)
     if partition is None:
         return _refused(line, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     error, epoch, end_offset = partition.end_offset_for_epoch(line.leader_epoch, line.current_leader_epoch)

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import Uncached
 
@@ -35,15 +35,15 @@ class Failed(NamedTuple):
 Prefetching = asyncio.Future[list[Failed]]
 
 
-async def prefetch(engine: Engine, missing: Sequence[Missing]) -> None:
+async def prefetch(services: BrokerServices, missing: Sequence[Missing]) -> None:
     """Waits until the first `missing` parts are in the page cache. A failing disk takes its partitions with it."""
-    _report_failures(await asyncio.shield(_begin(engine, missing)))
+    _report_failures(await asyncio.shield(_begin(services, missing)))
 
 
-def _begin(engine: Engine, missing: Sequence[Missing]) -> Prefetching:
+def _begin(services: BrokerServices, missing: Sequence[Missing]) -> Prefetching:
     _release(missing[PREFETCHED_TOGETHER_MAX:])
     prefetched = missing[:PREFETCHED_TOGETHER_MAX]
-    prefetching = engine.loop.run_in_executor(engine.readers, _prefetch, prefetched)
+    prefetching = services.loop.run_in_executor(services.storage.readers, _prefetch, prefetched)
     # Files stay open for as long as the thread reads them, even when nobody waits for it any more.
     prefetching.add_done_callback(lambda _: _release(prefetched))
     return prefetching

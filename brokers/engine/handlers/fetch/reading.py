@@ -34,7 +34,7 @@ def read(
     With `nothing_yet` the first partition that has records gives a whole batch, however large. With `wait` the loop
     waits for the disk.
     """
-    engine, frame, version = request.session.engine, request.frame, request.version
+    storage, frame, version = request.session.storage, request.frame, request.version
     by_id = request.names_ids
     routes = client.consume_routes
     isolation = frame.isolation
@@ -57,7 +57,7 @@ def read(
                 continue
             partition = route.partitions.get(index)
             if partition is None:
-                found = route.find(index, engine)
+                found = route.find(index, storage)
                 if isinstance(found, int):
                     read_result.must_answer |= found != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     results.append((index, found, -1, -1, -1, 0, None))

@@ -44,7 +44,7 @@ class FetchRequest:
 
     def limit_bytes(self, client: Client) -> int:
         """Returns how many bytes of records one answer has at most."""
-        most = min(self.frame.max_bytes, self.session.engine.fetch_bytes_max)
+        most = min(self.frame.max_bytes, self.session.storage.fetch_bytes_max)
         return fetch_cap_bytes(client.consume_limiters, most)
 
     def missing_bytes(self, client: Client, result: FetchReadResult, limit_bytes: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult, Now
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.ticket import Ticket
-from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.protocol.errors import ErrorCode
 
 Operation = Callable[[Any, Now, Ticket], CoordinatorResult]
@@ -23,7 +23,7 @@ class Asker(NamedTuple):
 
 
 def ask(
-    engine: Engine,
+    services: BrokerServices,
     runtime: Runtime[Any] | None,
     id: str,
     operation: Operation,
@@ -35,26 +35,26 @@ def ask(
     """
     if runtime is None:
         return failed(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    return _asked(engine, failed, lambda ticket: runtime.perform(id, operation, ticket), asker)
+    return _asked(services, failed, lambda ticket: runtime.perform(id, operation, ticket), asker)
 
 
 def ask_at(
-    engine: Engine, runtime: Runtime[Any], index: int, operation: Operation, failed: Callable[[int], Any]
+    services: BrokerServices, runtime: Runtime[Any], index: int, operation: Operation, failed: Callable[[int], Any]
 ) -> Any:
     """As `ask`, of everything in one partition of the state topic."""
-    return _asked(engine, failed, lambda ticket: runtime.perform_at(index, operation, ticket))
+    return _asked(services, failed, lambda ticket: runtime.perform_at(index, operation, ticket))
 
 
 def _asked(
-    engine: Engine, failed: Callable[[int], Any], perform: Callable[[Ticket], Any], asker: Asker | None = None
+    services: BrokerServices, failed: Callable[[int], Any], perform: Callable[[Ticket], Any], asker: Asker | None = None
 ) -> Any:
-    later = _Later(engine.loop)
+    later = _Later(services.loop)
     ticket = Ticket(failed, later.keep)
     reply = perform(ticket)
     if reply is not REPLY_PENDING:
         ticket.abandon()
         return reply
-    return _waited(ticket, later) if asker is None else _waited_with_right(engine, ticket, later, asker)
+    return _waited(ticket, later) if asker is None else _waited_with_right(services, ticket, later, asker)
 
 
 class _Later:
@@ -84,12 +84,12 @@ async def _waited(ticket: Ticket, later: _Later) -> Any:
         ticket.abandon()
 
 
-async def _waited_with_right(engine: Engine, ticket: Ticket, later: _Later, asker: Asker) -> Any:
+async def _waited_with_right(services: BrokerServices, ticket: Ticket, later: _Later, asker: Asker) -> Any:
     def check() -> None:
         code = asker.denial()
         if code:
             ticket.fail(code)
 
-    with engine.waiting_calls.holding(asker.instance_id, check):
+    with services.access.waiting_calls.holding(asker.instance_id, check):
         check()  # it was asked in a turn before
         return await _waited(ticket, later)

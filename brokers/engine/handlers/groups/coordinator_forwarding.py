@@ -15,9 +15,10 @@ from copy import copy
 from typing import Any, Final, NamedTuple
 
 from brokers.contract.partitions import NO_LEADER
-from brokers.engine.handlers.context import NO_BROKER, Call, ForwardingFailed
+from brokers.engine.handlers.context import NO_BROKER, Call
 from brokers.engine.handlers.groups.find_coordinator import coordinator_of, forwarding_endpoint
 from brokers.engine.handlers.served_api import AnswerHere, Forwarding, ListField
+from brokers.engine.handlers.services import ForwardingFailed
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.scheduling.time_slice import TimeSlice
 
@@ -184,15 +185,15 @@ def _is_partial(call: Call) -> bool:
     return (
         view.instance_id is not None
         and len(view.endpoints) < len(view.image.brokers)
-        and call.engine.forwarder is not None
-        and call.engine.broker_id in view.endpoints
+        and call.services.coordination.forwarder is not None
+        and call.services.broker_id in view.endpoints
     )
 
 
 def _target(call: Call, kind: int, id: str) -> int:
     """The broker to which this one passes on what is about `id`; NO_BROKER: to none."""
     internal_id = call.view.namespace.internal_id(id)
-    leader = coordinator_of(call.engine, kind, internal_id)
+    leader = coordinator_of(call.services, kind, internal_id)
     if leader == NO_LEADER or leader in call.view.endpoints or not _forwards(call, internal_id):
         return NO_BROKER
     return leader
@@ -200,13 +201,13 @@ def _target(call: Call, kind: int, id: str) -> int:
 
 def _forwards(call: Call, internal_id: str) -> bool:
     named = forwarding_endpoint(call.view, internal_id)
-    return named is not None and named.broker_id == call.engine.broker_id
+    return named is not None and named.broker_id == call.services.broker_id
 
 
 async def _send(call: Call, broker_id: int, request: Any) -> Any:
     """Raises ForwardingFailed."""
-    assert call.engine.forwarder is not None, "asked before"
-    return await call.engine.forwarder(
+    assert call.services.coordination.forwarder is not None, "asked before"
+    return await call.services.coordination.forwarder(
         broker_id, call.view.principal, call.address, call.client_id, call.api_key, call.version, request
     )
 

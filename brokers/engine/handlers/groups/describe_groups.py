@@ -76,8 +76,8 @@ def _describe(call: Call, shown_id: str) -> Any:
     if is_too_long(group_id):
         return DescribeReply(int(ErrorCode.INVALID_GROUP_ID))
     return ask(
-        call.engine,
-        call.engine.groups,
+        call.services,
+        call.services.coordination.groups,
         group_id,
         lambda machine, now, ticket: machine.describe(group_id),
         DescribeReply,
@@ -144,7 +144,7 @@ async def _without_denied(call: Call, listed: ListGroupsResponse) -> ListGroupsR
 
 
 def _listed(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
-    runtime = call.engine.groups
+    runtime = call.services.coordination.groups
     if runtime is None:
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, groups=[])
     states = {state.lower() for state in request.states_filter or ()}

@@ -12,10 +12,12 @@ import structlog
 from brokers.contract.acls import ResourceType
 from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster.errors import ClusterError, TopicExists
+from brokers.engine.cluster.topic_plans import TopicSpec
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.coordinators.settings import StateTopic
-from brokers.engine.handlers.context import Call, Endpoint, Engine, View
+from brokers.engine.handlers.context import Call, Endpoint, View
 from brokers.engine.handlers.required_rights import DENIAL_TEXTS
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.coordinators import (
     Coordinator,
@@ -57,13 +59,13 @@ def _too_many(key: str) -> Coordinator:
     )
 
 
-def coordinator_of(engine: Engine, key_type: int, internal_id: str) -> int:
+def coordinator_of(services: BrokerServices, key_type: int, internal_id: str) -> int:
     """The broker that leads the partition where this id is kept, -1 when there is none."""
-    topic = engine.current.image.topics.get(_state_topic(engine, key_type).name)
+    topic = services.metadata.current.image.topics.get(_state_topic(services, key_type).name)
     if topic is None or topic.deleting or not topic.partitions:
         return NO_LEADER
     partition = topic.partitions[partition_of(internal_id, len(topic.partitions))]
-    return partition.leader if partition.leader in engine.current.image.brokers else NO_LEADER
+    return partition.leader if partition.leader in services.metadata.current.image.brokers else NO_LEADER
 
 
 def _find(call: Call, key_type: int, key: str) -> Coordinator:
@@ -74,9 +76,9 @@ def _find(call: Call, key_type: int, key: str) -> Coordinator:
         error, message = ErrorCode(denied), DENIAL_TEXTS[denied]
     else:
         internal_id = call.view.namespace.internal_id(key)
-        leader = coordinator_of(call.engine, key_type, internal_id)
+        leader = coordinator_of(call.services, key_type, internal_id)
         if leader == NO_LEADER:
-            error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, make_ready(call.engine, key_type)
+            error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, make_ready(call.services, key_type)
         else:
             result = call.view.endpoints.get(leader) or forwarding_endpoint(call.view, internal_id)
             if result is None:
@@ -101,35 +103,37 @@ def forwarding_endpoint(view: View, internal_id: str) -> Endpoint | None:
     return live[partition_of(internal_id, len(live))] if live else None
 
 
-def _state_topic(engine: Engine, key_type: int) -> StateTopic:
-    settings = engine.coordination
+def _state_topic(services: BrokerServices, key_type: int) -> StateTopic:
+    settings = services.coordination.settings
     return settings.groups_topic if key_type == GROUP else settings.transactions_topic
 
 
-def make_ready(engine: Engine, key_type: int) -> str:
+def make_ready(services: BrokerServices, key_type: int) -> str:
     """Has the state topic made if it is not there; says what the client waits for."""
-    wanted = _state_topic(engine, key_type)
-    image = engine.current.image
+    wanted = _state_topic(services, key_type)
+    image = services.metadata.current.image
     if wanted.name in image.topics:
         return "The coordinator is being elected."
     live = sum(1 for broker in image.brokers.values() if not broker.stopping)
     if live < wanted.replication_factor:
         return f"{wanted.replication_factor} brokers must live before the first coordinator can work, {live} do."
-    if wanted.name not in engine.creating:
-        engine.creating.add(wanted.name)
-        engine.spawn(_create(engine, wanted))
+    if wanted.name not in services.metadata.creating:
+        services.metadata.creating.add(wanted.name)
+        services.spawn(_create(services, wanted))
     return "Coordinators are being set up."
 
 
-async def _create(engine: Engine, wanted: StateTopic) -> None:
+async def _create(services: BrokerServices, wanted: StateTopic) -> None:
     try:
-        await engine.store.create_topic(
-            engine.current.image,
-            instance_id=None,
-            name=wanted.name,
-            partitions=wanted.partitions,
-            replication_factor=wanted.replication_factor,
-            config=wanted.config,
+        await services.metadata.store.create_topic(
+            services.metadata.current.image,
+            TopicSpec(
+                None,
+                wanted.name,
+                partitions=wanted.partitions,
+                replication_factor=wanted.replication_factor,
+                config=wanted.config,
+            ),
         )
     except TopicExists:
         log.debug("state_topic_exists", topic=wanted.name)
@@ -138,4 +142,4 @@ async def _create(engine: Engine, wanted: StateTopic) -> None:
     else:
         log.info("state_topic_made", topic=wanted.name, partitions=wanted.partitions)
     finally:
-        engine.creating.discard(wanted.name)
+        services.metadata.creating.discard(wanted.name)

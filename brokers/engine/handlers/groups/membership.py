@@ -208,7 +208,7 @@ def _ask(
         return answer(failed(denied))
     if not shown_id or is_too_long(group_id):
         return answer(failed(int(ErrorCode.INVALID_GROUP_ID)))
-    reply = ask(call.engine, call.engine.groups, group_id, operation, failed, asker)
+    reply = ask(call.services, call.services.coordination.groups, group_id, operation, failed, asker)
     return _answered(reply, answer) if hasattr(reply, "__await__") else answer(reply)
 
 

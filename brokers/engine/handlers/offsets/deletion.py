@@ -39,8 +39,8 @@ async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDelet
         return OffsetDeleteResponse(error_code=refusal, topics=[])
     keys = [(topic, wanted.partition_index) for topic, wanted, _ in lines.allowed]
     reply = ask(
-        call.engine,
-        call.engine.groups,
+        call.services,
+        call.services.coordination.groups,
         group_id,
         lambda machine, now, ticket: machine.removals.delete_offsets(now, group_id, keys, ticket),
         lambda code: (code, []),
@@ -79,8 +79,8 @@ def _delete(call: Call, name: str) -> int | Awaitable[int]:
     if refusal:
         return refusal
     reply: int | Awaitable[int] = ask(
-        call.engine,
-        call.engine.groups,
+        call.services,
+        call.services.coordination.groups,
         group_id,
         lambda machine, now, ticket: machine.removals.delete_group(now, group_id, ticket),
         int,

@@ -27,11 +27,11 @@ Wanted = Sequence[tuple[str, Sequence[int]]]
 
 async def commit(call: Call, group_id: str, wanted: Sequence[tuple[str, OffsetCommitRequestPartition]]) -> list[int]:
     """An error code for each."""
-    engine = call.engine
+    services = call.services
     if not group_id or len(wanted) > PARTITIONS_MAX:
         code = ErrorCode.INVALID_REQUEST if group_id else ErrorCode.INVALID_GROUP_ID
         return [int(code)] * len(wanted)
-    longest = engine.coordination.groups.metadata_bytes_max
+    longest = services.coordination.settings.groups.metadata_bytes_max
     codes = [
         int(ErrorCode.OFFSET_METADATA_TOO_LARGE) if len(line.committed_metadata or "") > longest else 0
         for _, line in wanted
@@ -43,7 +43,7 @@ async def commit(call: Call, group_id: str, wanted: Sequence[tuple[str, OffsetCo
     }
     try:
         async with changing(call, 1 + len(offsets) // PARTITIONS_PER_CHANGE):
-            await engine.store.write_legacy_offsets(group_id, offsets)
+            await services.metadata.store.write_legacy_offsets(group_id, offsets)
     except ClusterError as failure:
         return [code or failure.wire_code for code in codes]
     return codes
@@ -58,7 +58,7 @@ async def fetch(call: Call, group_id: str, wanted: Wanted) -> list[tuple[str, li
     failed = 0
     if keys and group_id:
         try:
-            offsets = await call.engine.store.read_legacy_offsets(group_id, list(keys.values()))
+            offsets = await call.services.metadata.store.read_legacy_offsets(group_id, list(keys.values()))
         except ClusterError as failure:
             failed = failure.wire_code
         else:

@@ -91,8 +91,8 @@ def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespo
         for topic, wanted, _ in lines.allowed
     ]
     reply = ask(
-        call.engine,
-        call.engine.groups,
+        call.services,
+        call.services.coordination.groups,
         group_id,
         lambda machine, now, _: machine.offsets.commit(
             now,
@@ -338,8 +338,8 @@ class _Asked:
         call, group_id, stable = self._call, self._group_id, self._stable
         names = None if self.wanted is None else self._names()
         reply = ask(
-            call.engine,
-            call.engine.groups,
+            call.services,
+            call.services.coordination.groups,
             group_id,
             lambda machine, _now, _: machine.offsets.fetch(group_id, names, require_stable=stable),
             int,

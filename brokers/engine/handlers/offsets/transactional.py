@@ -59,7 +59,7 @@ async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnO
 
 def _refusal(call: Call, request: TxnOffsetCommitRequest, group_id: str) -> int:
     """What nobody has to be asked about."""
-    groups = call.engine.groups
+    groups = call.services.coordination.groups
     if not request.group_id:
         return int(ErrorCode.INVALID_GROUP_ID)
     if groups is None:
@@ -84,8 +84,8 @@ async def _commit(call: Call, request: TxnOffsetCommitRequest, group_id: str, li
         for topic, wanted, _ in lines.allowed
     ]
     reply = ask(
-        call.engine,
-        call.engine.groups,
+        call.services,
+        call.services.coordination.groups,
         group_id,
         lambda machine, now, _: machine.offsets.commit_in_transaction(
             now,
@@ -104,26 +104,26 @@ async def _commit(call: Call, request: TxnOffsetCommitRequest, group_id: str, li
 
 async def _verify(call: Call, request: TxnOffsetCommitRequest, group_id: str) -> tuple[int, int]:
     """the token to append with, and why there may be no append."""
-    engine = call.engine
-    groups, settings = engine.groups, engine.coordination
+    services = call.services
+    groups, settings = services.coordination.groups, services.coordination.settings
     if groups is None:
         return OPEN, int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if not settings.transactions.verifies_partitions:
         return UNVERIFIED_OK, 0
     key = (groups.topic, groups.partition_of(group_id))
-    partition = engine.table.get(*key)
+    partition = services.storage.table.get(*key)
     if partition is None:
         return OPEN, int(ErrorCode.NOT_COORDINATOR)
     producer_id, epoch = request.producer_id, request.producer_epoch
     verification_token = transactions.begin_verification(
-        partition, producer_id, epoch, NO_SEQUENCE, engine.clock.now_ms()
+        partition, producer_id, epoch, NO_SEQUENCE, services.clock.now_ms()
     )
     if verification_token == transactions.NOT_LED:
         return verification_token, int(ErrorCode.NOT_COORDINATOR)
     if verification_token == OPEN:
         return verification_token, 0
     transactional_id = call.view.namespace.internal_id(request.transactional_id)
-    verified = await engine.verify_transaction(transactional_id, producer_id, epoch, [key])
+    verified = await services.coordination.verify_transaction(transactional_id, producer_id, epoch, [key])
     return verification_token, verified[key]
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from brokers.engine.handlers.client import Client, Route
 from brokers.engine.handlers.produce.delayed_produce import DelayedProduce
 from brokers.engine.handlers.produce.request import PartitionResult, ProduceRequest, ProduceTopics
-from brokers.engine.handlers.produce.response import DelayedProduceResponse, encode
+from brokers.engine.handlers.produce.response import DelayedProduceResponse, encode, join_encoded
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.verification import NO_TXN_ID
@@ -21,10 +21,11 @@ NULL_RECORDS: Final = "The record set is null."
 
 def append_topics(request: ProduceRequest, client: Client, topics: ProduceTopics) -> None:
     """Appends the batches of `topics`, which are some of the request's."""
-    engine = request.session.engine
-    request.now_ms = now_ms = engine.clock.now_ms()
-    if now_ms - engine.stall_detector.checked_ms > engine.stall_detector.pause_ms_max:
-        engine.stall_detector.check(now_ms)
+    session = request.session
+    detector = session.storage.stall_detector
+    request.now_ms = now_ms = session.services.clock.now_ms()
+    if now_ms - detector.checked_ms > detector.pause_ms_max:
+        detector.check(now_ms)
     acks, verification, budget = request.acks, request.verification, request.inflation_budget
     for name, wanted in topics:
         route = client.produce_routes.get(name)
@@ -89,10 +90,13 @@ def answer(request: ProduceRequest, client: Client) -> None:
             holds_connection=delay_ms > 0,
         )  # fmt: skip
     else:
-        frame = encode(
-            session, raw.version, raw.correlation_id, request.results, request.detailed, request.failed, delay_ms,
-            request.encoded,
-        )  # fmt: skip
+        if request.encoded is not None:
+            count = len(request.results)
+            frame = join_encoded(raw.version, raw.correlation_id, count, request.encoded, delay_ms)
+        else:
+            frame = encode(
+                session, raw.version, raw.correlation_id, request.results, request.detailed, request.failed, delay_ms
+            )
         session.channel.respond(frame, delay_ms, request.mute)
 
 
@@ -106,7 +110,7 @@ def _resolve_partition(
             return refusal
     if route.error:
         return index, route.error, -1, -1, -1, None
-    result = route.partitions.get(index) or route.find(index, request.session.engine)
+    result = route.partitions.get(index) or route.find(index, request.session.storage)
     if isinstance(result, int):
         return index, result, -1, -1, -1, None
     if records_start < 0:

@@ -55,12 +55,12 @@ class ProduceCharges:
         """Charges the bytes of the request before its records are appended: nobody else is admitted meanwhile."""
         self.is_received_charged = True
         if client.produce_limiters:
-            now_ms = self.session.engine.clock.monotonic_ms()
+            now_ms = self.session.services.clock.monotonic_ms()
             self.delay_ms, self.limiter = charge(client.produce_limiters, self.size_bytes, now_ms)
 
     def charge_topic(self, limiter: Limiter, appended_bytes: int) -> None:
         """Charges bytes that were appended to a topic that has a limit."""
-        delay_ms, _ = charge((limiter,), appended_bytes, self.session.engine.clock.monotonic_ms())
+        delay_ms, _ = charge((limiter,), appended_bytes, self.session.services.clock.monotonic_ms())
         if delay_ms > self.topic_delay_ms:
             self.topic_delay_ms, self.topic_limiter = delay_ms, limiter
 
@@ -71,15 +71,15 @@ class ProduceCharges:
         client = self.session.client(self.client_id)
         if not self.is_received_charged:
             self.charge_received(client)
-        self.now_ms = self.session.engine.clock.now_ms()
+        self.now_ms = self.session.services.clock.now_ms()
         self.charge_appended(client)
 
     def charge_appended(self, client: Client) -> int:
         """Charges what only the append made known; returns how long the client waits after the response, in ms."""
         self.is_charged = True
-        engine, accepted_bytes, now_ms = self.session.engine, self.accepted_bytes, self.now_ms
+        services, accepted_bytes, now_ms = self.session.services, self.accepted_bytes, self.now_ms
         if accepted_bytes:
-            engine.totals.produce_bytes += accepted_bytes
+            self.session.accounting.totals.produce_bytes += accepted_bytes
             if client.accounting is not None:
                 client.accounting.traffic.produced(accepted_bytes, now_ms)
         checking_delay_ms = self.checking_delay_ms
@@ -90,13 +90,13 @@ class ProduceCharges:
         # What a topic wants uncompressed may be far more than what was sent.
         more_bytes = accepted_bytes - self.size_bytes
         if more_bytes > 0:
-            delay_ms, limiter = charge(client.produce_limiters, more_bytes, engine.clock.monotonic_ms())
+            delay_ms, limiter = charge(client.produce_limiters, more_bytes, services.clock.monotonic_ms())
         else:
             delay_ms, limiter = self.delay_ms, self.limiter
         if self.topic_delay_ms > delay_ms:
             delay_ms, limiter = self.topic_delay_ms, self.topic_limiter
         if limiter is not None and delay_ms >= checking_delay_ms:
-            self.mute = Mute(limiter, delay_ms, engine.loop_clock)
+            self.mute = Mute(limiter, delay_ms, services.loop_clock)
         request_limiter = client.request_limiter
         if request_limiter is not None:
             if self.acks == 0:

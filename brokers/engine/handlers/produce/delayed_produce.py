@@ -53,7 +53,7 @@ class DelayedProduce:
         else:
             self._pending_answer = session.channel.defer(self._cancel)
         self._operation = operation = DelayedReplication(self._wake)
-        self._tick = session.engine.deadlines.add(operation, max(0, timeout_ms))
+        self._tick = session.services.deadlines.add(operation, max(0, timeout_ms))
         for partition, last_offset in pending:
             operation.watch(partition, last_offset)
 
@@ -62,10 +62,10 @@ class DelayedProduce:
         and of thousands of others: an instance that has used its share of the loop answers when its turn comes.
         """
         session = self._session
-        session.engine.deadlines.drop(self._operation, self._tick)
+        session.services.deadlines.drop(self._operation, self._tick)
         turns = session.channel.turns
         if self._pending_answer is None:
-            self._turn = turns.in_turn(session.engine.loop.call_soon, self._respond)
+            self._turn = turns.in_turn(session.services.loop.call_soon, self._respond)
         else:
             self._turn = turns.now_or_in_turn(self._complete)
 
@@ -97,7 +97,7 @@ class DelayedProduce:
         turn, self._turn = self._turn, None
         if turn is not None:
             turn.cancel()
-        self._session.engine.deadlines.drop(self._operation, self._tick)
+        self._session.services.deadlines.drop(self._operation, self._tick)
         self._operation.cancel()
 
 

@@ -136,7 +136,7 @@ class _OldProduce:
                 record_set.error = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
     async def recompress(self) -> None:
-        sets, now_ms = self._sets(), self.session.engine.clock.now_ms()
+        sets, now_ms = self._sets(), self.session.services.clock.now_ms()
         try:
             delay_ms = await in_converter(self.session, self.client_id, lambda: _convert(sets, now_ms))
             self.charges.checking_delay_ms = delay_ms
@@ -157,7 +157,7 @@ class _OldProduce:
         placed = _Set(name, data.index, data.records, route.error)
         if route.error:
             return placed
-        partition = route.partitions.get(data.index) or route.find(data.index, self.session.engine)
+        partition = route.partitions.get(data.index) or route.find(data.index, self.session.storage)
         if isinstance(partition, int):
             placed.error = partition
             return placed
@@ -180,11 +180,11 @@ class _OldProduce:
         return 0
 
     async def append_and_answer(self) -> None:
-        session, engine, charges = self.session, self.session.engine, self.charges
+        session, services, charges = self.session, self.session.services, self.charges
         client = session.client(self.client_id)
-        charges.now_ms = now_ms = engine.clock.now_ms()
-        if now_ms - engine.stall_detector.checked_ms > engine.stall_detector.pause_ms_max:
-            engine.stall_detector.check(now_ms)
+        charges.now_ms = now_ms = services.clock.now_ms()
+        if now_ms - services.storage.stall_detector.checked_ms > services.storage.stall_detector.pause_ms_max:
+            services.storage.stall_detector.check(now_ms)
         pending: list[_PendingResult] = []
         answers: list[TopicProduceResponse] = []
         refusals: list[tuple[int, str | None]] = []

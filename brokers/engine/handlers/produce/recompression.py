@@ -40,20 +40,20 @@ def may_be_slow(request: ProduceRequest) -> bool:
     """True if batches of this request may take long to check, which `slow_sets` finds out."""
     if request.size_bytes >= LOOKED_AT_BYTES_MIN or request.attributes & layout.CODEC_MASK:
         return True
-    return bool(request.session.engine.table.recompresses)
+    return bool(request.session.storage.table.recompresses)
 
 
 def slow_sets(request: ProduceRequest, topics: ProduceTopics) -> SlowSets:
     """Returns the batches of these topics that take long to check."""
     client = request.client()
-    engine, raw = request.session.engine, request.raw
+    raw = request.raw
     sets: SlowSets = []
     for name, wanted in topics:
         route = client.produce_routes.get(name) or client.produce_route(name)
         if route.error:
             continue
         for index, records_start, records_end in wanted:
-            partition = route.partitions.get(index) or route.find(index, engine)
+            partition = route.partitions.get(index) or route.find(index, request.session.storage)
             if isinstance(partition, int):
                 continue
             rules = partition.config.batch_rules
@@ -92,7 +92,7 @@ async def check_in_thread(request: ProduceRequest, sets: SlowSets) -> None:
     """Checks and recompresses `sets` in a thread, for the append of this request."""
     session, raw = request.session, request.raw
     recompressed: dict[int, CheckedAhead] = {}
-    now_ms = session.engine.clock.now_ms()
+    now_ms = session.services.clock.now_ms()
     try:
         request.checking_delay_ms = await in_converter(
             session, raw.client_id, lambda: _check(sets, raw.buffer, raw.version, now_ms, recompressed), request.held

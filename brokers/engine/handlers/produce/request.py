@@ -133,7 +133,7 @@ class ProduceRequest(ProduceCharges):
         client = self.client()
         if not client.produce_limiters and client.charged is None:
             return None
-        return in_debt(self.limiters(client), self.session.engine.clock.monotonic_ms())
+        return in_debt(self.limiters(client), self.session.services.clock.monotonic_ms())
 
     def is_transactional(self) -> bool:
         return self.transactional_id is not None or bool(self.attributes & TRANSACTIONAL)

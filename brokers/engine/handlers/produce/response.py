@@ -29,17 +29,18 @@ def encode(
     detailed: Mapping[Place, AppendResult] | None,
     failed: bool,
     delay_ms: int,
-    encoded: list[EncodedPart] | None = None,
 ) -> bytes:
-    """A whole response frame. `failed`: a result holds an error; `detailed` are those with errors of single records;
-    `encoded`: `results` in parts, where they are long.
-    """
-    if encoded is not None:
-        parts = [part for _, part in encoded]
-        return produce_response_frame(version, correlation_id, len(results), parts, delay_ms)
+    """Returns the response frame. `failed`: a result has an error; `detailed`: those with errors of single records."""
     if failed and is_explained(version, results, detailed):
         return encode_detailed(session.view(), version, correlation_id, results, detailed or {}, delay_ms)
     return encode_produce_response(version, correlation_id, results, delay_ms)
+
+
+def join_encoded(
+    version: int, correlation_id: int, topic_count: int, encoded: list[EncodedPart], delay_ms: int
+) -> bytes:
+    """Returns the response frame of a long request, whose results were encoded part by part."""
+    return produce_response_frame(version, correlation_id, topic_count, [part for _, part in encoded], delay_ms)
 
 
 def is_explained(version: int, results: list[TopicResult], detailed: Mapping[Place, AppendResult] | None) -> bool:
@@ -82,10 +83,8 @@ class DelayedProduceResponse:
         if self._encoded is not None:
             if partition_errors:
                 self._encode_again(self._encoded, partition_errors)
-            return encode(
-                self._session, self._version, self._correlation_id, self._results, None, False, self._delay_ms,
-                self._encoded,
-            )  # fmt: skip
+            count = len(self._results)
+            return join_encoded(self._version, self._correlation_id, count, self._encoded, self._delay_ms)
         results = self._results if not partition_errors else self._with_errors(self._results, partition_errors)
         return encode(
             self._session,

@@ -50,7 +50,7 @@ class TransactionClaims:
         self._verification = TransactionVerification()
         # The error code that refuses all of the request.
         self._refused_with = 0
-        settings = request.session.engine.coordination.transactions
+        settings = request.session.services.coordination.settings.transactions
         self._is_verified = request.transactional_id is not None and settings.verifies_partitions
         if request.transactional_id is not None and request.attributes & layout.TRANSACTIONAL:
             rights = request.client().rights
@@ -77,8 +77,8 @@ class TransactionClaims:
 
     def _gather(self, topics: ProduceTopics) -> None:
         request, client = self._request, self._request.client()
-        engine, buffer = request.session.engine, request.raw.buffer
-        now_ms = engine.clock.now_ms()
+        services, buffer = request.session.services, request.raw.buffer
+        now_ms = services.clock.now_ms()
         for name, wanted in topics:
             route = client.produce_routes.get(name) or client.produce_route(name)
             for index, records_start, records_end in wanted:
@@ -89,7 +89,7 @@ class TransactionClaims:
                 if len(self._producers) > 1:
                     self._refused_with = int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
                     return
-                partition = route.partitions.get(index) or route.find(index, engine)
+                partition = route.partitions.get(index) or route.find(index, request.session.storage)
                 if isinstance(partition, int):
                     continue
                 token = begin_verification(
@@ -115,7 +115,7 @@ class TransactionClaims:
         internal_id = session.view().namespace.internal_id(request.transactional_id)
         places = {place: (partition.topic, partition.index) for place, partition in self.unverified.items()}
         partitions = list(dict.fromkeys(places.values()))
-        codes = await session.engine.verify_transaction(internal_id, *self._producers.pop(), partitions)
+        codes = await session.services.coordination.verify_transaction(internal_id, *self._producers.pop(), partitions)
         for place, key in places.items():
             code = codes.get(key, int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             if code:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
+from brokers.engine.cluster.topic_plans import TopicGrowth
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.topics.topics import TIMED_OUT, Patience, Wrong, charge_client, refusal
@@ -55,19 +56,16 @@ async def _grow(
     error = call.refusal(topic, wanted.name)
     if error:
         raise Wrong(error, "This server does not host this topic-partition." if topic is None else "Not allowed.")
-    settings = call.engine.coordination
+    settings = call.services.coordination.settings
     if topic is not None and topic.name in (settings.groups_topic.name, settings.transactions_topic.name):
         # Which of its partitions knows about an id goes by their number: nobody would find what was committed before.
         raise Wrong(ErrorCode.INVALID_REQUEST, "The number of partitions of coordinators' topics never changes.")
     assignment = None if wanted.assignments is None else [tuple(line.broker_ids) for line in wanted.assignments]
 
     async def grow(*, validate_only: bool) -> CreatedTopic:
-        return await call.engine.store.create_partitions(
-            call.engine.current.image,
-            instance_id=call.view.instance_id,
-            name=wanted.name,
-            total=wanted.count,
-            assignment=assignment,
+        return await call.services.metadata.store.create_partitions(
+            call.services.metadata.current.image,
+            TopicGrowth(call.view.instance_id, wanted.name, total=wanted.count, assignment=assignment),
             validate_only=validate_only,
             beside=beside,
         )
@@ -94,7 +92,7 @@ async def _complete(
         topic = image.topics.get(made.internal_name)
         return topic is not None and len(topic.partitions) >= len(made.assignment) and topic.has_leaders
 
-    current = call.engine.current
+    current = call.services.metadata.current
     timeout_s = 0.0 if patience.is_over_at_once else patience.left_s
     await current.wait_until(lambda image: all(led(image, made) for made in grown.values()), timeout_s)
     for name, made in grown.items():

@@ -47,11 +47,11 @@ async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRec
         ]
         topics.append(DeleteRecordsTopicResult(name=wanted.name, partitions=lines))
     if done:
-        await call.engine.starts.kept(partition.log.root for partition, _ in done)
+        await call.services.storage.starts.kept(partition.log.root for partition, _ in done)
         for partition, result in done:
             if partition.room.is_full:
                 # Whoever waits for room does not wait for the next round of retention.
-                call.engine.table.apply_retention_to(partition, call.engine.clock.now_ms())
+                call.services.storage.table.apply_retention_to(partition, call.services.clock.now_ms())
             if partition.offline:
                 result.low_watermark = NO_LOW_WATERMARK
                 result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -72,7 +72,7 @@ def _delete(
     index = line.partition_index
     if not 0 <= index < len(topic.partitions):
         return _refused(line, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = call.engine.table.get(topic.name, index)
+    partition = call.services.storage.table.get(topic.name, index)
     if partition is None:
         return _refused(line, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     error, low_watermark = delete_before(partition, line.offset)

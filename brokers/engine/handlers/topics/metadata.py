@@ -15,6 +15,7 @@ from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Operati
 from brokers.engine.cluster.errors import ClusterError, PolicyViolation, ProhibitedTopic, Refused, TopicExists
 from brokers.engine.cluster.image import PartitionImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
+from brokers.engine.cluster.topic_plans import TopicSpec
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX
 from brokers.engine.handlers.context import Call
@@ -219,7 +220,7 @@ def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool])
     """Starts to create the topic if the instance's owner lets clients do that; the client asks again (error 5). What
     cannot be created is answered with a code for the reason; of many only as far as `checks` reach.
     """
-    view, engine = call.view, call.engine
+    view, services = call.view, call.services
     instance = view.instance
     if instance is None or view.state != "active" or not instance.document.settings.auto_create_topics:
         return error
@@ -228,37 +229,41 @@ def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool])
         if denied:
             return denied
     internal = view.namespace.internal_topic(name)
-    if internal not in engine.creating:
-        of_instance = engine.creating.of_instance(view.instance_id)
-        if of_instance >= CREATING_PER_INSTANCE_MAX or len(engine.creating) >= CREATING_MAX:
+    if internal not in services.metadata.creating:
+        of_instance = services.metadata.creating.of_instance(view.instance_id)
+        if of_instance >= CREATING_PER_INSTANCE_MAX or len(services.metadata.creating) >= CREATING_MAX:
             return error
         if next(checks, False):
             try:
-                engine.store.plan_topic(view.image, instance_id=view.instance_id, name=name)
+                services.metadata.store.plan_topic(view.image, TopicSpec(view.instance_id, name))
             except TopicExists:
                 return int(ErrorCode.LEADER_NOT_AVAILABLE)  # the next image shows it
             except Refused as refused:
                 _tell_refused(call, name, refused)
                 return _shown(refused)
-        engine.creating.add(internal)
-        engine.spawn(_create(call, name, internal))
+        services.metadata.creating.add(internal)
+        services.spawn(_create(call, name, internal))
     return int(ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 async def _create(call: Call, name: str, internal: str) -> None:
-    engine = call.engine
+    services = call.services
     try:
-        async with engine.creating.turn(call.view.instance_id):
-            plan = engine.store.plan_topic(engine.current.image, instance_id=call.view.instance_id, name=name)
+        async with services.metadata.creating.turn(call.view.instance_id):
+            plan = services.metadata.store.plan_topic(
+                services.metadata.current.image, TopicSpec(call.view.instance_id, name)
+            )
             count = len(plan.assignment)
             take(call, count)
             async with changing(call, count, partitions=count):
-                await engine.store.create_topic(engine.current.image, instance_id=call.view.instance_id, name=name)
+                await services.metadata.store.create_topic(
+                    services.metadata.current.image, TopicSpec(call.view.instance_id, name)
+                )
         _tell_created(call, name, plan)
     except ClusterError as failure:
         _tell_refused(call, name, failure)
     finally:
-        engine.creating.discard(internal)
+        services.metadata.creating.discard(internal)
 
 
 def _tell_created(call: Call, name: str, created: CreatedTopic) -> None:
@@ -272,7 +277,7 @@ def _tell_created(call: Call, name: str, created: CreatedTopic) -> None:
         "automatically": True,
     }
     item = AuditItem(action="topic.created", kind="topic", name=name, after=after)
-    call.engine.audit.changed(instance_id, call.source, (item,))
+    call.services.access.audit.changed(instance_id, call.source, (item,))
 
 
 def _shown(refused: Refused) -> int:
@@ -290,6 +295,6 @@ def _tell_refused(call: Call, name: str, failure: ClusterError) -> None:
     """For the owner, and once for the operator: clients ask many times a second."""
     instance_id = call.view.instance_id
     assert instance_id is not None, "the cluster's own topics are not made so"
-    engine = call.engine
-    if engine.accountings.of(instance_id).refused_topics.note(name, str(failure), engine.clock.now_ms()):
+    services = call.services
+    if services.accounting.accountings.of(instance_id).refused_topics.note(name, str(failure), services.clock.now_ms()):
         log.info("topic_not_created", instance_id=instance_id, reason=str(failure))

@@ -12,6 +12,7 @@ from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
 from brokers.engine.cluster.errors import ClusterError, TooManyChanges
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
+from brokers.engine.cluster.topic_plans import TopicSpec
 from brokers.engine.handlers.common.changing import CHANGE_WAIT_S_MAX, changing
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.mutation_quota import EXCEEDED, STRICT_FROM, take
@@ -72,7 +73,7 @@ class Patience:
     """Deadline shared by the changes of one request: they wait for a turn, then until all brokers have seen them."""
 
     def __init__(self, call: Call, timeout_ms: int) -> None:
-        self._clock = call.engine.clock
+        self._clock = call.services.clock
         self.is_over_at_once = timeout_ms <= 0
         wait_ms = round(CHANGE_WAIT_S_MAX * 1000) if self.is_over_at_once else min(timeout_ms, round(WAIT_S_MAX * 1000))
         self._until_ms = self._clock.monotonic_ms() + wait_ms
@@ -150,14 +151,16 @@ async def _create(
             raise Wrong(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice.")
 
     async def create(config: Mapping[str, str], *, validate_only: bool) -> CreatedTopic:
-        return await call.engine.store.create_topic(
-            call.engine.current.image,
-            instance_id=call.view.instance_id,
-            name=topic.name,
-            partitions=topic.num_partitions,
-            replication_factor=topic.replication_factor,
-            assignment=assignment,
-            config=config,
+        return await call.services.metadata.store.create_topic(
+            call.services.metadata.current.image,
+            TopicSpec(
+                call.view.instance_id,
+                topic.name,
+                partitions=topic.num_partitions,
+                replication_factor=topic.replication_factor,
+                assignment=assignment,
+                config=config,
+            ),
             validate_only=validate_only,
             beside=beside,
         )
@@ -170,10 +173,10 @@ async def _create(
             config = topic_config.check_config(
                 {config.name: config.value for config in topic.configs},
                 {},
-                call.engine.topic_defaults,
+                call.services.metadata.topic_defaults,
                 operator=call.view.instance_id is None,
             )
-            topic_config.check_together(config, call.engine.topic_defaults)
+            topic_config.check_together(config, call.services.metadata.topic_defaults)
             topic_config.check_message_bytes(config, message_bytes_max(call), {})
         except topic_config.InvalidTopicConfig as error:
             # Kafka looks at the configuration last: whatever else is wrong is the answer.
@@ -204,7 +207,7 @@ async def _complete(call: Call, patience: Patience, made: list[tuple[CreatedTopi
         topic = image.topics.get(created.internal_name)
         return topic is not None and topic.topic_id == created.topic_id and topic.has_leaders
 
-    current = call.engine.current
+    current = call.services.metadata.current
     timeout_s = 0.0 if patience.is_over_at_once else patience.left_s
     await current.wait_until(lambda image: all(led(image, created) for created, _ in made), timeout_s)
     for created, result in made:
@@ -244,7 +247,7 @@ def _created(call: Call, name: str, created: CreatedTopic, validate_only: bool) 
                 config_source=int(line.source),
                 is_sensitive=False,
             )
-            for line in topic_config.describe(created.config, call.engine.topic_defaults)
+            for line in topic_config.describe(created.config, call.services.metadata.topic_defaults)
         ],
     )
 
@@ -308,8 +311,10 @@ async def _mark(call: Call, topic: TopicImage, patience: Patience) -> None:
     charge_client(call, len(topic.partitions))
     try:
         async with changing(call, len(topic.partitions), wait_s=patience.left_s):
-            await call.engine.store.delete_topic(
-                call.engine.current.image, instance_id=call.view.instance_id, name=call.view.namespace.shown(topic)
+            await call.services.metadata.store.delete_topic(
+                call.services.metadata.current.image,
+                instance_id=call.view.instance_id,
+                name=call.view.namespace.shown(topic),
             )
     except ClusterError as failure:
         raise refusal(call, failure) from failure
@@ -326,7 +331,7 @@ async def _await_removal(
         present = image.topics.get(topic.name)
         return present is None or present.topic_id != topic.topic_id
 
-    current = call.engine.current
+    current = call.services.metadata.current
     timeout_s = 0.0 if patience.is_over_at_once else patience.left_s
     await current.wait_until(lambda image: all(gone(image, topic) for topic, _ in deleted), timeout_s)
     for topic, result in deleted:

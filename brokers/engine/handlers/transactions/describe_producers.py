@@ -75,7 +75,7 @@ def _refused(index: int, code: int) -> DescribeProducersPartitionResult:
 
 def _partition(call: Call, topic: TopicImage, index: int) -> DescribeProducersPartitionResult:
     result = DescribeProducersPartitionResult(partition_index=index)
-    partition = call.engine.table.get(topic.name, index)
+    partition = call.services.storage.table.get(topic.name, index)
     if not 0 <= index < len(topic.partitions):
         result.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     elif partition is None or not partition.is_leader:

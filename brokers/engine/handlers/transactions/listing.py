@@ -100,7 +100,7 @@ def _shown(call: Call, internal: str) -> str | None:
 
 async def list_transactions(call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
     """Of the transactions that are coordinated by this broker."""
-    runtime = call.engine.transactions
+    runtime = call.services.coordination.transactions
     if runtime is None:
         return ListTransactionsResponse(error_code=int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     if any(shard.refusal() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS for shard in runtime.shards()):
@@ -111,7 +111,7 @@ async def list_transactions(call: Call, request: ListTransactionsRequest) -> Lis
     result: list[Listed] = []
     for index in runtime.held():
         reply = ask_at(
-            call.engine,
+            call.services,
             runtime,
             index,
             lambda machine, now, _: machine.list_transactions(

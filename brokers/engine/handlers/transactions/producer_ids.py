@@ -48,7 +48,7 @@ async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitPr
             producer_epoch=producer_epoch,
         )
     try:
-        producer_id = await call.engine.producer_ids.next_id()
+        producer_id = await call.services.coordination.producer_ids.next_id()
     except ClusterError:
         return _failed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)

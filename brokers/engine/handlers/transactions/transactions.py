@@ -29,12 +29,12 @@ from brokers.engine.protocol.messages.transactions import (
 
 async def asked(call: Call, internal_id: str, operation: Operation, failed: Callable[[int], Any]) -> Any:
     """What the coordinator of `internal_id` answers; `failed(code)` where it cannot."""
-    engine = call.engine
+    services = call.services
 
     def refused(code: int) -> Any:
         return failed(coordinator_error(code))
 
-    reply = ask(engine, engine.transactions, internal_id, operation, refused)
+    reply = ask(services, services.coordination.transactions, internal_id, operation, refused)
     return await reply if isawaitable(reply) else reply
 
 
@@ -67,7 +67,7 @@ async def initialise(call: Call, request: InitProducerIdRequest, expected: tuple
     reply: Initialised = await asked(call, internal_id, operation, Initialised)
     if reply is NEEDS_PRODUCER_ID:
         try:
-            fresh_producer_id = await call.engine.producer_ids.next_id()
+            fresh_producer_id = await call.services.coordination.producer_ids.next_id()
         except ClusterError:
             return Initialised(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         reply = await asked(call, internal_id, operation, Initialised)
@@ -82,16 +82,18 @@ async def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> Add
 
 
 async def _add_offsets(call: Call, request: AddOffsetsToTxnRequest) -> int:
-    engine, namespace = call.engine, call.view.namespace
+    services, namespace = call.services, call.view.namespace
     internal_id = namespace.internal_id(request.transactional_id)
     # Who asks the wrong broker is told so, whether there are coordinators of groups or not.
-    refusal = 0 if engine.transactions is None else engine.transactions.refusal(internal_id)
+    refusal = (
+        0 if services.coordination.transactions is None else services.coordination.transactions.refusal(internal_id)
+    )
     if refusal:
         return coordinator_error(refusal)
-    topic = engine.current.image.topics.get(engine.coordination.groups_topic.name)
+    topic = services.metadata.current.image.topics.get(services.coordination.settings.groups_topic.name)
     if topic is None or topic.deleting:
         # A partition that is not there would count as deleted when the transaction ends.
-        find_coordinator.make_ready(engine, find_coordinator.GROUP)
+        find_coordinator.make_ready(services, find_coordinator.GROUP)
         return int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     index = partition_of(namespace.internal_id(request.group_id), len(topic.partitions))
 

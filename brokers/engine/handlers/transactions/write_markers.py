@@ -11,8 +11,9 @@ import asyncio
 from typing import Final, NamedTuple
 
 from brokers.engine.handlers.common.peer_brokers import is_broker, is_cluster
-from brokers.engine.handlers.context import Call, Engine
+from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.produce.delayed_produce import error_of
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.partitions import transactions
 from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
@@ -45,7 +46,7 @@ class PendingMarker(NamedTuple):
 async def write_txn_markers(call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     if not _may_write(call, request):
         return _refused(request, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    return await write_markers(call.engine, request, PEER_TIMEOUT_MS)
+    return await write_markers(call.services, request, PEER_TIMEOUT_MS)
 
 
 def _may_write(call: Call, request: WriteTxnMarkersRequest) -> bool:
@@ -56,10 +57,10 @@ def _may_write(call: Call, request: WriteTxnMarkersRequest) -> bool:
 
 
 async def write_markers(
-    engine: Engine, request: WriteTxnMarkersRequest, timeout_ms: int = TIMEOUT_MS
+    services: BrokerServices, request: WriteTxnMarkersRequest, timeout_ms: int = TIMEOUT_MS
 ) -> WriteTxnMarkersResponse:
     """As the call, for the coordinator of this broker. Everything is appended before the first wait."""
-    now_ms = engine.clock.now_ms()
+    now_ms = services.clock.now_ms()
     pending: list[PendingMarker] = []
     response = WriteTxnMarkersResponse(
         markers=[
@@ -69,7 +70,7 @@ async def write_markers(
                     WritableTxnMarkerTopicResult(
                         name=topic.name,
                         partitions=[
-                            _appended(engine, marker, topic.name, index, now_ms, pending)
+                            _appended(services, marker, topic.name, index, now_ms, pending)
                             for index in topic.partition_indexes
                         ],
                     )
@@ -80,18 +81,23 @@ async def write_markers(
         ]
     )
     if pending:
-        await _completed(engine, pending, timeout_ms)
+        await _completed(services, pending, timeout_ms)
     return response
 
 
 def _appended(
-    engine: Engine, marker: WritableTxnMarker, topic: str, index: int, now_ms: int, pending: list[PendingMarker]
+    services: BrokerServices,
+    marker: WritableTxnMarker,
+    topic: str,
+    index: int,
+    now_ms: int,
+    pending: list[PendingMarker],
 ) -> PartitionResult:
     line = PartitionResult(partition_index=index)
     if marker.producer_id < 0 or marker.producer_epoch < 0:
         line.error_code = int(ErrorCode.INVALID_REQUEST)
         return line
-    partition = engine.table.get(topic, index)
+    partition = services.storage.table.get(topic, index)
     if partition is None:
         line.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return line
@@ -102,17 +108,17 @@ def _appended(
     line.error_code = result.error_code
     if result.error_code:
         return line
-    groups = engine.groups
-    if groups is not None and topic == engine.coordination.groups_topic.name:
+    groups = services.coordination.groups
+    if groups is not None and topic == services.coordination.settings.groups_topic.name:
         groups.marker_appended(index, marker.producer_id, committed, result.last_offset)
     if partition.high_watermark <= result.last_offset:
         pending.append(PendingMarker(line, partition, result.last_offset))
     return line
 
 
-async def _completed(engine: Engine, pending: list[PendingMarker], timeout_ms: int) -> None:
+async def _completed(services: BrokerServices, pending: list[PendingMarker], timeout_ms: int) -> None:
     """Waits until all are committed, somebody else leads, or the time is over; writes down how each ended."""
-    done: asyncio.Future[None] = engine.loop.create_future()
+    done: asyncio.Future[None] = services.loop.create_future()
 
     def wake() -> None:
         if not done.done():
@@ -121,7 +127,7 @@ async def _completed(engine: Engine, pending: list[PendingMarker], timeout_ms: i
     wait = DelayedReplication(wake)
     for marker in pending:
         wait.watch(marker.partition, marker.last_offset)
-    timer = engine.loop.call_later(timeout_ms / 1000, wait.expire)
+    timer = services.loop.call_later(timeout_ms / 1000, wait.expire)
     try:
         await done
     finally:

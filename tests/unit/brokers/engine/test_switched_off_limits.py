@@ -137,7 +137,7 @@ async def test_without_certificates_being_asked_another_process_speaks_for_a_bro
 
     assert await holds(check)
     for handler in (report_flow, allot_storage):
-        monkeypatch.setattr(handler, "speaker_error", lambda engine, principal, broker_id, broker_epoch: 0)
+        monkeypatch.setattr(handler, "speaker_error", lambda services, principal, broker_id, broker_epoch: 0)
     assert not await holds(check)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokers.engine.access.namespace import Namespace
-from brokers.engine.cluster.image import ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from instances import naming
 from tests.testkit.cluster import instance_document
 
@@ -19,8 +19,10 @@ def topic(instance_id: str | None, name: str, number: int, deleting: bool = Fals
 def cluster_image() -> ClusterImage:
     topics = [topic(OURS, "orders", 1), topic(THEIRS, "orders", 2), topic(None, "__usage", 3), topic(OURS, "h.x", 4)]
     return ClusterImage("cl").with_changes(
-        topics={item.name: item for item in topics},
-        instances={OURS: instance_document([1]), THEIRS: instance_document([1])},
+        ImageDelta(
+            topics={item.name: item for item in topics},
+            instances={OURS: instance_document([1]), THEIRS: instance_document([1])},
+        )
     )
 
 
@@ -76,15 +78,15 @@ def test_groups_of_others_cannot_be_named_or_shown() -> None:
 def test_a_topic_being_deleted_is_gone_for_its_owner_but_not_for_the_cluster() -> None:
     image = cluster_image()
     leaving = topic(OURS, "orders", 1, deleting=True)
-    image = image.with_changes(topics={leaving.name: leaving})
+    image = image.with_changes(ImageDelta(topics={leaving.name: leaving}))
     assert view(image, OURS).topics.get(b"orders") is None
     assert view(image, OURS).topic_by_id(leaving.topic_id) is None
     assert leaving.name in image.topics
 
 
 def test_an_instance_that_arrives_after_its_topics_finds_them_and_one_that_leaves_takes_its_view_along() -> None:
-    image = cluster_image().with_changes(instances={OURS: None})
+    image = cluster_image().with_changes(ImageDelta(instances={OURS: None}))
     assert OURS not in image.instances and "ins-aaaaaaaa.orders" in image.topics
-    back = image.with_changes(instances={OURS: instance_document([1])})
+    back = image.with_changes(ImageDelta(instances={OURS: instance_document([1])}))
     assert set(back.instances[OURS].topics) == {b"orders", b"h.x"}
     assert back.instances[THEIRS] is image.instances[THEIRS]

@@ -9,7 +9,7 @@ import pytest
 
 from brokers.contract.documents import InstanceDocument
 from brokers.engine.assembly.bandwidth import Bandwidth
-from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, ImageDelta, PartitionImage, TopicImage
 from brokers.engine.throttling.accounting import AccountingRegistry
 
 MINE = "ins-aaaaaaaa"
@@ -31,49 +31,53 @@ def topic(*leaders: int, leader_epoch: int = 0) -> TopicImage:
 def image(*leaders: int, live: tuple[int, ...] = (1, 2, 3), epoch: int = 1, leader_epoch: int = 0) -> ClusterImage:
     document = InstanceDocument(generation=1, produce_bps=BOUGHT_BPS, consume_bps=BOUGHT_BPS, capacity_bytes=1)
     return ClusterImage("test").with_changes(
-        brokers={id: broker(id, epoch) for id in live},
-        topics={f"{MINE}.t": topic(*leaders, leader_epoch=leader_epoch)},
-        instances={MINE: document},
+        ImageDelta(
+            brokers={id: broker(id, epoch) for id in live},
+            topics={f"{MINE}.t": topic(*leaders, leader_epoch=leader_epoch)},
+            instances={MINE: document},
+        )
     )
 
 
 @pytest.fixture
-def engine() -> Any:
+def services() -> Any:
     return SimpleNamespace(
-        broker_id=1, clock=SimpleNamespace(monotonic_ms=lambda: 0), accountings=AccountingRegistry(),
-        bump_metadata_version=lambda: None,
-    )  # fmt: skip
+        broker_id=1,
+        clock=SimpleNamespace(monotonic_ms=lambda: 0),
+        accounting=SimpleNamespace(accountings=AccountingRegistry()),
+        metadata=SimpleNamespace(bump_version=lambda: None),
+    )
 
 
-def share(engine: Any) -> float | None:
-    limiter = engine.accountings.of(MINE).shares.produce
+def share(services: Any) -> float | None:
+    limiter = services.accounting.accountings.of(MINE).shares.produce
     return None if limiter is None else limiter.limit_per_s
 
 
-def test_a_share_is_the_part_of_the_partitions(engine: Any) -> None:
-    bandwidth = Bandwidth(engine)
+def test_a_share_is_the_part_of_the_partitions(services: Any) -> None:
+    bandwidth = Bandwidth(services)
     bandwidth.on_image(ClusterImage("test"), image(1, 1, 2, 2, 3, 3))
-    assert share(engine) == 20_000_000
+    assert share(services) == 20_000_000
     bandwidth.on_image(ClusterImage("test"), image(2, 3))
-    assert share(engine) == 20_000_000, "requests that it refuses count as if it were one more of those that lead"
+    assert share(services) == 20_000_000, "requests that it refuses count as if it were one more of those that lead"
 
 
-def test_a_broker_that_is_gone_has_no_part_from_then_on(engine: Any) -> None:
-    bandwidth = Bandwidth(engine)
+def test_a_broker_that_is_gone_has_no_part_from_then_on(services: Any) -> None:
+    bandwidth = Bandwidth(services)
     before = image(1, 1, 2, 2, 3, 3)
     bandwidth.on_image(ClusterImage("test"), before)
-    bandwidth.on_image(before, before.with_changes(brokers={1: broker(1), 2: broker(2)}))
-    assert share(engine) == 30_000_000
+    bandwidth.on_image(before, before.with_changes(ImageDelta(brokers={1: broker(1), 2: broker(2)})))
+    assert share(services) == 30_000_000
 
 
-def test_what_is_led_here_has_a_limit_also_while_this_broker_is_not_registered(engine: Any) -> None:
-    bandwidth = Bandwidth(engine)
+def test_what_is_led_here_has_a_limit_also_while_this_broker_is_not_registered(services: Any) -> None:
+    bandwidth = Bandwidth(services)
     bandwidth.on_image(ClusterImage("test"), image(1, 2, live=(2,)))
-    assert share(engine) == 30_000_000
+    assert share(services) == 30_000_000
 
 
-def test_another_incarnation_or_leader_is_another_basis_though_the_counts_are_the_same(engine: Any) -> None:
-    bandwidth = Bandwidth(engine)
+def test_another_incarnation_or_leader_is_another_basis_though_the_counts_are_the_same(services: Any) -> None:
+    bandwidth = Bandwidth(services)
     seen = set()
     for shown in (image(1, 2), image(1, 2, epoch=2), image(1, 2, leader_epoch=3)):
         bandwidth.on_image(ClusterImage("test"), shown)
@@ -81,9 +85,9 @@ def test_another_incarnation_or_leader_is_another_basis_though_the_counts_are_th
     assert len(seen) == 3
 
 
-def test_an_instance_that_is_gone_is_forgotten(engine: Any) -> None:
-    bandwidth = Bandwidth(engine)
+def test_an_instance_that_is_gone_is_forgotten(services: Any) -> None:
+    bandwidth = Bandwidth(services)
     shown = image(1, 2)
     bandwidth.on_image(ClusterImage("test"), shown)
-    bandwidth.on_image(shown, shown.with_changes(instances={MINE: None}))
+    bandwidth.on_image(shown, shown.with_changes(ImageDelta(instances={MINE: None})))
     assert not bandwidth.layouts

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from brokers.engine.assembly.cluster_report import ClusterReport
-from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, ImageDelta, PartitionImage, TopicImage
 
 
 def broker(id: int, epoch: int = 10, *, stopping: bool = False) -> BrokerInfo:
@@ -28,7 +28,7 @@ def topic(name: str, *partitions: PartitionImage, **more: Any) -> TopicImage:
 def image(*topics: TopicImage, brokers: tuple[BrokerInfo, ...] = ()) -> ClusterImage:
     live = brokers or tuple(broker(id) for id in (1, 2, 3))
     return ClusterImage("cl-test", controller_id=1).with_changes(
-        brokers={item.id: item for item in live}, topics={item.name: item for item in topics}
+        ImageDelta(brokers={item.id: item for item in live}, topics={item.name: item for item in topics})
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from brokers.engine.access.authorizer import Address, owners_address, peer_address
 from brokers.engine.access.principals import ANONYMOUS, Principal
 from brokers.engine.assembly.coordinator_forwarding import CoordinatorForwarding
-from brokers.engine.handlers.context import ForwardingFailed
+from brokers.engine.handlers.services import ForwardingFailed
 from brokers.engine.replication.coordinator_forwarders import ForwardedIdentity, ForwardingUnavailable
 
 MINE = "ins-aaaaaaaa"
@@ -34,10 +34,12 @@ async def test_rights_and_lists_at_the_coordinator_are_those_of_the_client_and_n
         asked.append(forwarded_identity)
         raise ForwardingUnavailable("this is a test")
 
-    engine: Any = SimpleNamespace(
-        clock=SimpleNamespace(monotonic_ms=lambda: 0), current=SimpleNamespace(subscribe=lambda _follow: None)
+    services: Any = SimpleNamespace(
+        clock=SimpleNamespace(monotonic_ms=lambda: 0),
+        metadata=SimpleNamespace(current=SimpleNamespace(subscribe=lambda _follow: None)),
+        coordination=SimpleNamespace(),
     )
-    coordinator_forwarding = CoordinatorForwarding(engine, connect)
+    coordinator_forwarding = CoordinatorForwarding(services, connect)
     coordinator_forwarding.on_image(cast("Any", None), cast("Any", SimpleNamespace(brokers={2: SimpleNamespace(id=2)})))
 
     with pytest.raises(ForwardingFailed):

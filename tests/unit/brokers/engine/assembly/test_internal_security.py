@@ -16,7 +16,7 @@ from brokers.contract.process_identity import broker as broker_identity
 from brokers.engine.assembly.admin_server import CONNECTIONS_MAX
 from brokers.engine.assembly.internal_security import INTERNAL_LISTENER
 from brokers.engine.cluster.image import BrokerInfo
-from brokers.engine.network import entering
+from brokers.engine.network import connection_handshake
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request
 from brokers.engine.protocol.headers import encode_request_frame
@@ -115,7 +115,7 @@ async def test_a_link_is_up_by_certificate_and_carries_answers_of_any_length(
 async def test_who_comes_from_elsewhere_stays_encrypted_whatever_it_offers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entering, "is_loopback", lambda host: False)
+    monkeypatch.setattr(connection_handshake, "is_loopback", lambda host: False)
     async with (
         InProcessBroker(tmp_path / "1", internal_tls=tmp_path / "tls") as one,
         InProcessBroker(tmp_path / "2", broker_id=2, internal_tls=tmp_path / "tls") as two,

@@ -17,7 +17,7 @@ from brokers.engine.handlers.session import Session
 from brokers.engine.network import endings
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.connection import Connection
-from brokers.engine.network.received import Received
+from brokers.engine.network.inbound_frames import InboundFrames
 from brokers.engine.throttling.usage import UsageAccounting
 
 INSTANCE = "ins-aaaaaaaa"
@@ -46,8 +46,8 @@ def connected(number: int, name: str) -> Connection:
     session.principal = Principal(name, INSTANCE)
     session.software = ("x" * 64, "1" * 64)
     connection.number, connection.since_s, connection.peer_host = number, 0.0, "2001:db8::1"
-    connection.received = Received(UnreadBytes(), BUFFERS, INSTANCE)
-    connection.received.frames = number
+    connection.inbound = InboundFrames(UnreadBytes(), BUFFERS, INSTANCE)
+    connection.inbound.frames = number
     connection.session = session
     return connection
 
@@ -118,21 +118,21 @@ def test_a_page_of_ten_thousand_topics_with_all_counters_is_one_short_turn() -> 
         for name in names
     }
     instance = SimpleNamespace(topics=topics, sorted_names=names)
-    engine: Any = SimpleNamespace(
-        current=SimpleNamespace(image=SimpleNamespace(instances={INSTANCE: instance})),
-        table=SimpleNamespace(get=lambda _name, _index: partition),
-        topic_defaults={},
+    accounting = SimpleNamespace(usage=usage, refused_topics=SimpleNamespace(as_json=lambda _now_ms: []))
+    services: Any = SimpleNamespace(
+        metadata=SimpleNamespace(
+            current=SimpleNamespace(image=SimpleNamespace(instances={INSTANCE: instance})), topic_defaults={}
+        ),
+        storage=SimpleNamespace(table=SimpleNamespace(get=lambda _name, _index: partition)),
         clock=SimpleNamespace(now_ms=lambda: 7),
-        accountings={
-            INSTANCE: SimpleNamespace(usage=usage, refused_topics=SimpleNamespace(as_json=lambda _now_ms: []))
-        },
+        accounting=SimpleNamespace(accountings={INSTANCE: accounting}),
     )
     found: list[str] = []
     after: str | None = ""
     while after is not None:
-        answer = topic_figures(engine, INSTANCE, 1, after=after)
+        answer = topic_figures(services, INSTANCE, 1, after=after)
         found += [line[0] for line in answer["topics"]]
         assert all(line[6:] == [1, 5, 7, 100, 0] for line in answer["topics"])
         after = answer["next"]
     assert found == list(names)
-    assert shortest_s(lambda: topic_figures(engine, INSTANCE, 1, after=names[TOPICS // 2])) < TURN_S
+    assert shortest_s(lambda: topic_figures(services, INSTANCE, 1, after=names[TOPICS // 2])) < TURN_S

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from brokers.engine.cluster.current import CurrentImage
-from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.image import ClusterImage, ImageDelta
 
 
 def images(count: int) -> list[ClusterImage]:
     first = ClusterImage("cl-test")
-    return [first, *(first.with_changes(controller_id=number) for number in range(1, count))]
+    return [first, *(first.with_changes(ImageDelta(controller_id=number)) for number in range(1, count))]
 
 
 def test_a_subscriber_that_fails_keeps_nobody_else_from_the_image_and_gets_what_it_missed() -> None:

@@ -9,6 +9,7 @@ import pytest
 from brokers.contract.documents import TopicDocument
 from brokers.engine.cluster import topic_plans
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, TopicImage
+from brokers.engine.cluster.topic_plans import TopicSpec
 from brokers.engine.controller.placement import Placer
 
 
@@ -22,10 +23,18 @@ def holders(
 ) -> set[int]:
     """Who holds a topic of eight partitions."""
     plan = topic_plans.plan_creation(
-        cluster_image, instance_id=None, name="x", partitions=-1 if assignment else 8,
-        replication_factor=-1 if assignment else factor, assignment=assignment, config={},
-        place=Placer(lambda below: first % below), topic_id=bytes(16), replication_factor_max=3,
-    )  # fmt: skip
+        cluster_image,
+        TopicSpec(
+            None,
+            "x",
+            partitions=-1 if assignment else 8,
+            replication_factor=-1 if assignment else factor,
+            assignment=assignment,
+        ),
+        place=Placer(lambda below: first % below),
+        topic_id=bytes(16),
+        replication_factor_max=3,
+    )
     return {broker for replicas in plan.assignment.values() for broker in replicas}
 
 

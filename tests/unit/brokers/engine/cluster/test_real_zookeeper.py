@@ -18,6 +18,7 @@ from brokers.contract.documents import BrokerDocument, PartitionStateDocument
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.topic_plans import TopicSpec
 from brokers.engine.cluster.tree import BadVersion, Check, Create, Delete, Node, NodeExists, NoNode, SessionState, Set
 from brokers.engine.cluster.zookeeper import ZooKeeperTree
 from config.embedded.process import wait_until
@@ -206,7 +207,7 @@ async def test_a_restarted_server_is_found_again_and_nothing_is_forgotten(
     await until(lambda: members[1].session.state is not SessionState.CONNECTED)
     assert members[1].image.topics == before.topics
     with pytest.raises(errors.StoreUnavailable):
-        await members[1].store.create_topic(members[1].image, instance_id=INSTANCE, name="lost")
+        await members[1].store.create_topic(members[1].image, TopicSpec(INSTANCE, "lost"))
     zookeeper_server.start()
     await asyncio.to_thread(wait_until, zookeeper_server.is_ready, child=zookeeper_server.child, timeout_s=30)
     await until(lambda: members[1].session.state is SessionState.CONNECTED)
@@ -271,7 +272,7 @@ async def test_thousands_of_partitions_are_loaded_in_one_pipeline(
     member = await join(1)
     await member.publish_instance(INSTANCE, [1])
     for number in range(4):
-        await member.store.create_topic(member.image, instance_id=INSTANCE, name=f"t{number}", partitions=500)
+        await member.store.create_topic(member.image, TopicSpec(INSTANCE, f"t{number}", partitions=500))
     await member.until(lambda image: len(image.topics) == 6 and is_complete(image), timeout_s=60)
     reader = Member(await connect(), broker_id=9, controls=False)
     began = time.perf_counter()

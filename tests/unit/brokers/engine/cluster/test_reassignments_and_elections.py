@@ -15,6 +15,7 @@ from brokers.engine.cluster.election_writes import Elected
 from brokers.engine.cluster.image import PartitionImage
 from brokers.engine.cluster.reassignment_plans import Assignment
 from brokers.engine.cluster.reassignment_writes import ReassignmentStarted
+from brokers.engine.cluster.topic_plans import TopicGrowth
 from brokers.engine.cluster.tree import Operation, Set
 from tests.testkit.cluster import Member
 from tests.testkit.fake_store import FakeEnsemble
@@ -284,9 +285,9 @@ async def test_a_move_that_loses_its_race_is_planned_again(members: list[Member]
 async def test_a_topic_does_not_grow_while_a_partition_of_it_moves(members: list[Member]) -> None:
     await move(members[1], (2, 3))
     with pytest.raises(errors.ReassignmentInProgress):
-        await members[1].store.create_partitions(members[1].image, instance_id=OURS, name="orders", total=5)
+        await members[1].store.create_partitions(members[1].image, TopicGrowth(OURS, "orders", total=5))
     await move(members[1], None)
-    await members[1].store.create_partitions(members[1].image, instance_id=OURS, name="orders", total=5)
+    await members[1].store.create_partitions(members[1].image, TopicGrowth(OURS, "orders", total=5))
 
 
 async def test_a_deleted_topic_does_not_move(members: list[Member], ensemble: FakeEnsemble) -> None:

@@ -10,6 +10,7 @@ import pytest
 from brokers.contract import paths
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.reservations import Reservation, versions_in
+from brokers.engine.cluster.topic_plans import TopicGrowth, TopicSpec
 from brokers.engine.cluster.tree import Create, Set
 from tests.testkit.cluster import Member
 from tests.testkit.fake_store import FakeEnsemble
@@ -45,7 +46,7 @@ async def creations(member: Member, count: int) -> tuple[int, int]:
     for number in range(count):
         try:
             await member.store.create_topic(
-                member.image, instance_id=OURS, name=f"t-{member.broker_id}-{number}", partitions=2
+                member.image, TopicSpec(OURS, f"t-{member.broker_id}-{number}", partitions=2)
             )
             made += 1
         except errors.PolicyViolation:
@@ -70,7 +71,7 @@ async def test_growing_and_creating_at_once_keep_to_the_plan_as_well(members: li
     async def grow(member: Member) -> int:
         try:
             made = await member.store.create_partitions(
-                member.image, instance_id=OURS, name=f"own-{member.broker_id}", total=25
+                member.image, TopicGrowth(OURS, f"own-{member.broker_id}", total=25)
             )
         except errors.PolicyViolation:
             return 1
@@ -85,7 +86,7 @@ async def test_what_is_deleted_makes_room_again(members: list[Member]) -> None:
     first = members[0]
     await first.create_topic(OURS, "large", partitions=PARTITIONS_MAX)
     with pytest.raises(errors.PolicyViolation, match="may have 40 partitions"):
-        await first.store.create_topic(first.image, instance_id=OURS, name="more", partitions=1)
+        await first.store.create_topic(first.image, TopicSpec(OURS, "more", partitions=1))
 
     await first.store.delete_topic(first.image, instance_id=OURS, name="large")
     await first.until(lambda image: not image.instances[OURS].topics)

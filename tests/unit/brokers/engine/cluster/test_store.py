@@ -15,6 +15,7 @@ from brokers.contract.documents import InstanceAck
 from brokers.engine.cluster import errors, topic_plans
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage
 from brokers.engine.cluster.quota_image import QuotaEntity
+from brokers.engine.cluster.topic_plans import TopicGrowth, TopicSpec
 from brokers.engine.cluster.tree import Create, Operation, Set
 from brokers.engine.controller.placement import Placer
 from instances import naming
@@ -91,7 +92,7 @@ async def test_what_is_wrong_is_refused_and_changes_nothing(
     await create(member, "a.b")
     before = ensemble.transactions
     with pytest.raises(refusal) as refused:
-        await member.store.create_topic(member.image, instance_id=OURS, name=name, **wanted)  # type: ignore[arg-type]
+        await member.store.create_topic(member.image, TopicSpec(OURS, name, **wanted))  # type: ignore[arg-type]
     assert type(refused.value) is refusal
     assert "ins-" not in str(refused.value)
     assert ensemble.transactions == before
@@ -118,10 +119,12 @@ def test_no_more_than_three_copies_are_kept() -> None:
     brokers = {id: BrokerInfo(id, "127.0.0.1", 1, 1, None, 1) for id in range(1, 6)}
     with pytest.raises(errors.InvalidReplicationFactor, match="at most 3"):
         topic_plans.plan_creation(
-            ClusterImage("cl-test", brokers=brokers), instance_id=None, name="x", partitions=1, replication_factor=4,
-            assignment=None, config={}, place=Placer(lambda below: 0), topic_id=bytes(16),
+            ClusterImage("cl-test", brokers=brokers),
+            TopicSpec(None, "x", partitions=1, replication_factor=4),
+            place=Placer(lambda below: 0),
+            topic_id=bytes(16),
             replication_factor_max=topic_plans.REPLICATION_FACTOR_MAX,
-        )  # fmt: skip
+        )
 
 
 async def test_names_collide_only_within_an_instance(member: Member) -> None:
@@ -133,9 +136,7 @@ async def test_names_collide_only_within_an_instance(member: Member) -> None:
 
 async def test_a_dry_run_writes_nothing_and_shows_the_plan(member: Member, ensemble: FakeEnsemble) -> None:
     before = ensemble.transactions
-    plan = await member.store.create_topic(
-        member.image, instance_id=OURS, name="orders", partitions=4, validate_only=True
-    )
+    plan = await member.store.create_topic(member.image, TopicSpec(OURS, "orders", partitions=4), validate_only=True)
     assert len(plan.assignment) == 4 and plan.replication_factor == 2
     assert ensemble.transactions == before
 
@@ -143,7 +144,7 @@ async def test_a_dry_run_writes_nothing_and_shows_the_plan(member: Member, ensem
 async def test_of_two_creators_one_wins(member: Member) -> None:
     image = member.image
     outcomes = await asyncio.gather(
-        *(member.store.create_topic(image, instance_id=OURS, name="orders") for _ in range(5)), return_exceptions=True
+        *(member.store.create_topic(image, TopicSpec(OURS, "orders")) for _ in range(5)), return_exceptions=True
     )
     assert sum(isinstance(outcome, errors.TopicExists) for outcome in outcomes) == 4
 
@@ -195,7 +196,7 @@ async def test_an_instance_cannot_touch_anothers_topic(member: Member) -> None:
         refusals = set()
         for attempt in (
             member.store.delete_topic(member.image, instance_id=OURS, name=name),
-            member.store.create_partitions(member.image, instance_id=OURS, name=name, total=9),
+            member.store.create_partitions(member.image, TopicGrowth(OURS, name, total=9)),
             member.store.alter_topic_config(member.image, instance_id=OURS, name=name, change=dict),
         ):
             with pytest.raises(errors.UnknownTopic) as refused:
@@ -217,25 +218,25 @@ async def test_an_instance_has_no_more_partitions_than_it_was_sold(member: Membe
     with pytest.raises(errors.PolicyViolation):
         await create(member, "two", partitions=2)
     with pytest.raises(errors.PolicyViolation):
-        await member.store.create_partitions(member.image, instance_id=OURS, name="one", total=5)
+        await member.store.create_partitions(member.image, TopicGrowth(OURS, "one", total=5))
     await create(member, "two", partitions=1)
 
 
 async def test_what_one_request_makes_counts_together(member: Member) -> None:
     await member.publish_instance(OURS, [1, 2], partitions_max=4, generation=2)
     before = member.image
-    item = await member.store.create_topic(before, instance_id=OURS, name="one", partitions=3)
+    item = await member.store.create_topic(before, TopicSpec(OURS, "one", partitions=3))
     with pytest.raises(errors.PolicyViolation, match="has 3; 2 more"):
-        await member.store.create_topic(before, instance_id=OURS, name="two", partitions=2, beside=[item])
-    two = await member.store.create_topic(before, instance_id=OURS, name="two", partitions=1, beside=[item])
+        await member.store.create_topic(before, TopicSpec(OURS, "two", partitions=2), beside=[item])
+    two = await member.store.create_topic(before, TopicSpec(OURS, "two", partitions=1), beside=[item])
     with pytest.raises(errors.PolicyViolation, match="has 4; 1 more"):
-        await member.store.create_topic(member.image, instance_id=OURS, name="three", partitions=1, beside=[item, two])
+        await member.store.create_topic(member.image, TopicSpec(OURS, "three", partitions=1), beside=[item, two])
 
 
 async def test_growing_keeps_what_is_there_and_gives_the_added_partitions_leaders(member: Member) -> None:
     """REP-35, ASG-9."""
     before = await member.create_topic(OURS, "orders", partitions=2)
-    plan = await member.store.create_partitions(member.image, instance_id=OURS, name="orders", total=5)
+    plan = await member.store.create_partitions(member.image, TopicGrowth(OURS, "orders", total=5))
     assert len(plan.assignment) == 5
     image = await member.until(
         lambda image: len(image.topics[before.name].partitions) == 5 and image.topics[before.name].has_leaders
@@ -261,7 +262,7 @@ async def test_wrong_growth_is_refused(
     await create(member, "orders", partitions=2, replication_factor=1)
     with pytest.raises(refusal):
         await member.store.create_partitions(
-            member.image, instance_id=OURS, name="orders", total=total, assignment=assignment
+            member.image, TopicGrowth(OURS, "orders", total=total, assignment=assignment)
         )
 
 

@@ -30,6 +30,7 @@ from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.instance_documents import ACLS, USERS, change_of
 from brokers.engine.cluster.quota_image import IpEntity, QuotaEntity
+from brokers.engine.cluster.topic_plans import TopicGrowth, TopicSpec
 from brokers.engine.cluster.tree import Create, Delete, Operation, Set, Tree
 from brokers.engine.cluster.watcher import INSTANCES_PER_IMAGE, READINGS_PER_S, ClusterWatcher, Part
 from quotas.addresses import CONNECTION_CREATION_RATE
@@ -98,11 +99,11 @@ def steps(draw: st.DrawFn) -> Step:
     async def step(member: Member) -> object:
         store, image = member.store, member.image
         if kind == "create":
-            return await store.create_topic(image, instance_id=instance_id, name=name, partitions=amount)
+            return await store.create_topic(image, TopicSpec(instance_id, name, partitions=amount))
         if kind == "delete":
             return await store.delete_topic(image, instance_id=instance_id, name=name)
         if kind == "grow":
-            return await store.create_partitions(image, instance_id=instance_id, name=name, total=amount)
+            return await store.create_partitions(image, TopicGrowth(instance_id, name, total=amount))
         if kind == "config":
             return await store.alter_topic_config(
                 image, instance_id=instance_id, name=name, change=lambda config: {**config, "retention.ms": str(amount)}
@@ -245,7 +246,7 @@ async def test_a_burst_of_changes_becomes_few_images() -> None:
     member.current.subscribe(lambda _before, after: images.append(after))
     image = member.image
     await asyncio.gather(
-        *(member.store.create_topic(image, instance_id=INSTANCES[0], name=f"t{n}", partitions=1) for n in range(100))
+        *(member.store.create_topic(image, TopicSpec(INSTANCES[0], f"t{n}", partitions=1)) for n in range(100))
     )
     await member.until(lambda image: len(image.topics) == 102 and is_complete(image))
     assert len(images) < 20
@@ -287,7 +288,7 @@ async def test_a_malformed_document_changes_nothing_and_stops_nobody(path: str, 
     await member.start()
     await publish(member, INSTANCES[0])
     await member.until(lambda image: INSTANCES[0] in image.instances)
-    await member.store.create_topic(member.image, instance_id=INSTANCES[0], name="orders", partitions=1)
+    await member.store.create_topic(member.image, TopicSpec(INSTANCES[0], "orders", partitions=1))
     await quiet()
     state = PartitionStateDocument(leader=1, leader_epoch=0, controller_epoch=1, isr=(1,)).to_json()
     parents = [f"/brokers/topics/ins-aaaaaaaa.orders/{part}" for part in ("partitions", "partitions/0")]
@@ -453,7 +454,7 @@ async def test_the_last_image_stays_while_zookeeper_is_away() -> None:
     assert member.image is before
     assert member.session.state.value == "suspended"
     with pytest.raises(errors.StoreUnavailable):
-        await member.store.create_topic(member.image, instance_id=None, name="x", partitions=1)
+        await member.store.create_topic(member.image, TopicSpec(None, "x", partitions=1))
     ensemble.resume(member.tree)
     await member.create_topic(None, "x", partitions=1)
     await member.stop()

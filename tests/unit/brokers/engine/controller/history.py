@@ -19,7 +19,7 @@ from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster import incarnations
 from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.errors import InvalidReplicaAssignment
-from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, ImageDelta, PartitionImage, TopicImage
 from brokers.engine.cluster.reassignment_plans import Assignment, state_after
 from brokers.engine.controller.decide import decide
 from brokers.engine.controller.events import (
@@ -83,7 +83,9 @@ class History:
 
     def image(self) -> ClusterImage:
         return ClusterImage("cl").with_changes(
-            brokers=dict(self.brokers), topics=dict(self.topics), controller_id=1, controller_epoch=self.epoch
+            ImageDelta(
+                brokers=dict(self.brokers), topics=dict(self.topics), controller_id=1, controller_epoch=self.epoch
+            )
         )
 
     def partition(self, key: Key) -> PartitionImage:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
-from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, ImageDelta, PartitionImage, TopicImage
 from brokers.engine.controller.decide import decide
 from brokers.engine.controller.election import is_over, should_run_for_election
 from brokers.engine.controller.events import (
@@ -54,7 +54,7 @@ USAGE, AUDIT = (topic(name, led(0, (1,), 1), led(1, (2,), 2), led(2, (3,), 3)) f
 def cluster_image(*topics: TopicImage, brokers: tuple[int, ...] = (1, 2, 3)) -> ClusterImage:
     everything = {item.name: item for item in (USAGE, AUDIT, *topics)}
     return ClusterImage("cl").with_changes(
-        topics=everything, brokers={id: broker(id) for id in brokers}, controller_id=1, controller_epoch=5
+        ImageDelta(topics=everything, brokers={id: broker(id) for id in brokers}, controller_id=1, controller_epoch=5)
     )
 
 
@@ -107,12 +107,12 @@ def test_what_was_ordered_is_not_ordered_twice_while_the_image_is_late() -> None
     appeared = cluster_image(topic("t", PartitionImage(0, (2,))))
     state, first = elected(appeared)
     assert len(first) == 1
-    late = appeared.with_changes(topics={"t": topic("t", PartitionImage(0, (2,)))})
+    late = appeared.with_changes(ImageDelta(topics={"t": topic("t", PartitionImage(0, (2,)))}))
     state, again = decide(state, ImageChanged(late))
     assert again == []
     state, after = decide(state, StatesWritten({("t", 0): 0}))
     assert after == []
-    shown = late.with_changes(topics={"t": topic("t", led(0, (2,), 2))})
+    shown = late.with_changes(ImageDelta(topics={"t": topic("t", led(0, (2,), 2))}))
     state, last = decide(state, ImageChanged(shown))
     assert last == [] and state.awaited == {}
 
@@ -137,7 +137,7 @@ def test_the_clusters_own_topics_do_not_grow_while_they_move() -> None:
     """It would be refused, looked at again, refused again, for as long as the move takes."""
     partitions = (led(0, (4, 1), 1, isr=(1,), adding=(4,), removing=(1,)), *USAGE.partitions[1:])
     moving = {own.name: replace(own, partitions=partitions) for own in (USAGE, AUDIT)}
-    image = cluster_image(brokers=(1, 2, 3, 5)).with_changes(topics=moving)
+    image = cluster_image(brokers=(1, 2, 3, 5)).with_changes(ImageDelta(topics=moving))
 
     assert elected(image)[1] == []
 
@@ -184,7 +184,7 @@ def test_a_returning_broker_leads_again_under_a_higher_epoch() -> None:
 def test_a_broker_that_was_reborn_unseen_is_elected_anew() -> None:
     """CTL-10: its registration is younger than the state that names it, also for a controller that saw neither."""
     image = cluster_image(topic("t", led(0, (2,), 2)))
-    reborn = image.with_changes(brokers={1: broker(1), 2: broker(2, epoch=101), 3: broker(3)})
+    reborn = image.with_changes(ImageDelta(brokers={1: broker(1), 2: broker(2, epoch=101), 3: broker(3)}))
     _, instructions = elected(reborn)
     writes = [write for order in instructions if isinstance(order, WriteStates) for write in order.writes]
     assert StateWrite("t", 0, wanted(2, 1, 2, epochs=(101,)), 0) in writes
@@ -227,10 +227,12 @@ def test_what_waits_for_its_last_leader_is_led_as_soon_as_its_topic_allows_it() 
     state = ControllerState(broker_id=1, image=before, held_epoch=TERM)
     daring = replace(before.topics["daring"], config={UNCLEAN_KEY: "true"})
 
-    state, instructions = decide(state, ImageChanged(before.with_changes(topics={**before.topics, "daring": daring})))
+    state, instructions = decide(
+        state, ImageChanged(before.with_changes(ImageDelta(topics={**before.topics, "daring": daring})))
+    )
 
     assert instructions == [WriteStates((StateWrite("daring", 0, wanted(1, 1, 1), 0),), "topics changed")]
-    withdrawn = before.with_changes(topics={**before.topics, "daring": topic("daring", waiting)})
+    withdrawn = before.with_changes(ImageDelta(topics={**before.topics, "daring": topic("daring", waiting)}))
     forgotten = ControllerState(broker_id=1, image=state.image, held_epoch=TERM)
     assert decide(forgotten, ImageChanged(withdrawn))[1] == []
 
@@ -249,13 +251,13 @@ def test_a_marked_topic_is_removed_once_and_gets_no_more_leaders() -> None:
 
 
 def test_usage_and_audit_have_a_partition_led_by_every_live_broker() -> None:
-    empty = ClusterImage("cl").with_changes(brokers={1: broker(1), 3: broker(3)})
+    empty = ClusterImage("cl").with_changes(ImageDelta(brokers={1: broker(1), 3: broker(3)}))
     _, instructions = elected(empty)
     assert instructions == [
         CreateSystemTopic("__usage", {0: (1,), 1: (3,)}, USAGE_CONFIG),
         CreateSystemTopic("__audit", {0: (1,), 1: (3,)}, AUDIT_CONFIG),
     ]
-    one_more = cluster_image().with_changes(brokers={id: broker(id) for id in (1, 2, 3, 4, 7)})
+    one_more = cluster_image().with_changes(ImageDelta(brokers={id: broker(id) for id in (1, 2, 3, 4, 7)}))
     state, instructions = elected(one_more)
     assert instructions == [GrowSystemTopic(name, 3, ((4,), (7,))) for name in ("__usage", "__audit")]
     assert state.busy == {"__usage", "__audit"}
@@ -273,15 +275,15 @@ def test_a_deposed_controller_forgets_its_orders() -> None:
 def test_when_to_stand_and_when_the_term_is_over() -> None:
     """CTL-1, CTL-4."""
     image = cluster_image()
-    nobody = image.with_changes(controller_id=-1)
+    nobody = image.with_changes(ImageDelta(controller_id=-1))
     assert should_run_for_election(nobody, 1, unsure=False) and not should_run_for_election(image, 2, unsure=False)
     assert not should_run_for_election(nobody, 9, unsure=False), "an unregistered broker does not stand"
     assert should_run_for_election(image, 1, unsure=True) and not should_run_for_election(image, 1, unsure=False)
     assert not is_over(TERM, image)
-    assert not is_over(TERM, nobody.with_changes(controller_epoch=4)), "an older picture says nothing"
+    assert not is_over(TERM, nobody.with_changes(ImageDelta(controller_epoch=4))), "an older picture says nothing"
     assert is_over(TERM, nobody)
-    assert is_over(TERM, image.with_changes(controller_id=2))
-    assert is_over(TERM, image.with_changes(controller_id=2, controller_epoch=6))
+    assert is_over(TERM, image.with_changes(ImageDelta(controller_id=2)))
+    assert is_over(TERM, image.with_changes(ImageDelta(controller_id=2, controller_epoch=6)))
 
 
 @st.composite
@@ -306,7 +308,7 @@ def test_carrying_the_orders_out_leaves_nothing_to_order(
     """Level-triggered: after one round the image is a fixed point, and no leader is dead or out of sync."""
     topics = [topic(f"t{number}", partition) for number, partition in enumerate(partitions)]
     brokers = {id: broker(id, epoch=101 if id in reborn else 10) for id in live}
-    image = cluster_image(*topics).with_changes(brokers=brokers)
+    image = cluster_image(*topics).with_changes(ImageDelta(brokers=brokers))
     _, instructions = elected(image)
     orders = [write for order in instructions if isinstance(order, WriteStates) for write in order.writes]
     changed: dict[str, TopicImage | None] = {}
@@ -325,7 +327,7 @@ def test_carrying_the_orders_out_leaves_nothing_to_order(
             written_at=200,
         )
         changed[write.topic] = replace(before, partitions=tuple(parts))
-    after = image.with_changes(topics=changed)
+    after = image.with_changes(ImageDelta(topics=changed))
     _, again = elected(after)
     assert [order for order in again if isinstance(order, WriteStates)] == []
     for item in after.topics.values():

@@ -14,6 +14,7 @@ import pytest
 from brokers.contract import paths
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.topic_plans import TopicGrowth, TopicSpec
 from brokers.engine.cluster.tree import Check, Operation
 from tests.testkit.cluster import Member, is_complete
 from tests.testkit.fake_store import FakeEnsemble
@@ -48,15 +49,13 @@ class Day:
             await member.start()
         await witness.publish_instance(INSTANCE, [1, 2, 3])
         store = witness.store
-        await store.create_topic(witness.image, instance_id=INSTANCE, name="kept", partitions=6, replication_factor=1)
-        await store.create_topic(
-            witness.image, instance_id=INSTANCE, name="dropped", partitions=4, replication_factor=1
-        )
+        await store.create_topic(witness.image, TopicSpec(INSTANCE, "kept", partitions=6, replication_factor=1))
+        await store.create_topic(witness.image, TopicSpec(INSTANCE, "dropped", partitions=4, replication_factor=1))
         await witness.until(lambda image: {f"{INSTANCE}.kept", f"{INSTANCE}.dropped"} <= set(image.topics))
         await self.complete()
         self.ensemble.end(self.members[3].tree)
         await self.members[3].crash()
-        await store.create_partitions(witness.image, instance_id=INSTANCE, name="kept", total=8)
+        await store.create_partitions(witness.image, TopicGrowth(INSTANCE, "kept", total=8))
         await store.delete_topic(witness.image, instance_id=INSTANCE, name="dropped")
         await witness.until(lambda image: 3 not in image.brokers and f"{INSTANCE}.dropped" not in image.topics)
         await self.complete()

@@ -34,7 +34,7 @@ import pytest
 
 from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster.controller_epoch import ControllerEpoch
-from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, ImageDelta, PartitionImage, TopicImage
 from brokers.engine.cluster.reassignment_plans import Assignment, state_after
 from brokers.engine.controller.decide import decide
 from brokers.engine.controller.events import (
@@ -99,13 +99,13 @@ class World:
     def brokers(self, *ids: str) -> None:
         self.zxid += 1
         live = {int(id): self.image.brokers.get(int(id), registered(int(id), self.zxid)) for id in ids}
-        self.image = self.image.with_changes(brokers=live)
+        self.image = self.image.with_changes(ImageDelta(brokers=live))
         self.show_image()
 
     def bounce(self, id: str) -> None:
         self.zxid += 1
         again = {**self.image.brokers, int(id): registered(int(id), self.zxid)}
-        self.image = self.image.with_changes(brokers=again)
+        self.image = self.image.with_changes(ImageDelta(brokers=again))
         self.show_image()
 
     def topic(self, name: str, *replicas: str) -> None:
@@ -127,12 +127,12 @@ class World:
 
     def put(self, topic: TopicImage) -> None:
         self.zxid += 1
-        self.image = self.image.with_changes(topics={topic.name: topic})
+        self.image = self.image.with_changes(ImageDelta(topics={topic.name: topic}))
         self.show_image()
 
     def stop(self, id: str) -> None:
         stopping = replace(self.image.brokers[int(id)], stopping=True)
-        self.image = self.image.with_changes(brokers={**self.image.brokers, int(id): stopping})
+        self.image = self.image.with_changes(ImageDelta(brokers={**self.image.brokers, int(id): stopping}))
         self.show_image()
 
     def isr(self, key: str, members: str) -> None:
@@ -206,22 +206,22 @@ class World:
                             part = replace(part, replicas=part.target, adding=(), removing=())
                         parts[write.index] = part
                         self.image = self.image.with_changes(
-                            topics={topic.name: replace(topic, partitions=tuple(parts))}
+                            ImageDelta(topics={topic.name: replace(topic, partitions=tuple(parts))})
                         )
                     self.feed(StatesWritten(written))
                 case FinishDeletion(topic):
-                    self.image = self.image.with_changes(topics={topic.name: None})
+                    self.image = self.image.with_changes(ImageDelta(topics={topic.name: None}))
                     self.feed(TopicApplied(topic.name))
                 case CreateSystemTopic(name, assignment, config):
                     words = [",".join(map(str, assignment[index])) for index in sorted(assignment)]
                     topic = TopicImage(name, name, None, bytes(15) + b"u", partitions_of(words, 0), config)
-                    self.image = self.image.with_changes(topics={name: topic})
+                    self.image = self.image.with_changes(ImageDelta(topics={name: topic}))
                     self.feed(TopicApplied(name))
                 case GrowSystemTopic(name, present, added):
                     topic = self.image.topics[name]
                     parts = partitions_of([",".join(map(str, replicas)) for replicas in added], present)
                     self.image = self.image.with_changes(
-                        topics={name: replace(topic, partitions=topic.partitions + parts)}
+                        ImageDelta(topics={name: replace(topic, partitions=topic.partitions + parts)})
                     )
                     self.feed(TopicApplied(name))
         self.show_image()
@@ -234,7 +234,9 @@ class World:
         looks = [instruction.topics for instruction in self.ordered if isinstance(instruction, ReconcileAgain)]
         again = {name for names in looks for name in names}
         self.ordered = []
-        self.image = self.image.with_changes(topics={name: replace(self.image.topics[name]) for name in again})
+        self.image = self.image.with_changes(
+            ImageDelta(topics={name: replace(self.image.topics[name]) for name in again})
+        )
         self.show_image()
 
     def show(self, name: str) -> None:

@@ -225,7 +225,7 @@ async def test_the_largest_legal_request_is_answered_in_turns(house: House) -> N
     """As many creations as a request may have: as many as an instance may have are made, the others are refused."""
     count = limit_of(ApiKey.CREATE_ACLS).items_max - 1
     creations = [acl(f"User:{n % 7}", READ, TOPIC, f"t{n:05}", pattern_type=PREFIXED) for n in range(count)]
-    turns = house.broker.broker.engine.loop_turns
+    turns = house.broker.broker.services.accounting.loop_turns
     began_s = perf_counter()
 
     codes = await create_acls(house.mine, *creations)

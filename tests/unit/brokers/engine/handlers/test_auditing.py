@@ -58,7 +58,7 @@ class Recorder:
     """Events beside the log: what was recorder since it was last asked."""
 
     def __init__(self, house: House) -> None:
-        self.trail = house.broker.broker.engine.audit
+        self.trail = house.broker.broker.services.access.audit
         self.log: Append = self.trail.append
         self.raw: list[bytes] = []
         self.trail.append = self._append

@@ -74,22 +74,22 @@ async def write(house: House, name: str, body: bytes, announced: bytes | None = 
 def rates(house: House) -> tuple[int, int]:
     broker = house.broker.broker
     follower = broker.replication.follower_throttle
-    return broker.engine.replication_throttle.limit_bytes_per_s, follower.limit_bytes_per_s
+    return broker.services.storage.replication_throttle.limit_bytes_per_s, follower.limit_bytes_per_s
 
 
 async def test_a_rate_is_replaced_on_the_throttle_there_is_with_what_was_copied_lately(house: House) -> None:
     client = await operator(house)
-    engine = house.broker.broker.engine
-    throttle = engine.replication_throttle
-    throttle.record(100_000, engine.clock.monotonic_ms())
+    services = house.broker.broker.services
+    throttle = services.storage.replication_throttle
+    throttle.record(100_000, services.clock.monotonic_ms())
 
     assert await alter(client, OWN, (LEADER, "1000000"), (FOLLOWER, "5000")) == 0
 
     assert rates(house) == (1_000_000, 5_000)
-    assert engine.replication_throttle is throttle
-    assert not throttle.is_exceeded(engine.clock.monotonic_ms())
+    assert services.storage.replication_throttle is throttle
+    assert not throttle.is_exceeded(services.clock.monotonic_ms())
     assert await alter(client, OWN, (LEADER, "1000")) == 0
-    assert throttle.is_exceeded(engine.clock.monotonic_ms())
+    assert throttle.is_exceeded(services.clock.monotonic_ms())
 
 
 async def test_what_is_taken_away_falls_back_step_by_step(house: House) -> None:
@@ -180,31 +180,31 @@ async def test_the_controller_may_elect_who_lost_records_as_soon_as_operators_sa
 
 
 async def test_transactions_are_verified_as_operators_say(house: House) -> None:
-    engine = house.broker.broker.engine
+    services = house.broker.broker.services
 
     assert await alter(await operator(house), ALL, ("transaction.partition.verification.enable", "false")) == 0
 
-    assert not engine.coordination.transactions.verifies_partitions
+    assert not services.coordination.settings.transactions.verifies_partitions
 
 
 async def test_groups_are_bounded_as_operators_say(house: House) -> None:
-    client, engine = await operator(house), house.broker.broker.engine
-    before = engine.coordination.groups
+    client, services = await operator(house), house.broker.broker.services
+    before = services.coordination.settings.groups
 
     values = (("group.initial.rebalance.delay.ms", "7"), ("group.max.size", "3"))
     assert await alter(client, ALL, *values, ("group.min.session.timeout.ms", "20000")) == 0
     assert await alter(client, OWN, ("group.max.session.timeout.ms", "30000")) == 0
-    groups = engine.coordination.groups
+    groups = services.coordination.settings.groups
     assert (groups.initial_rebalance_delay_ms, groups.members_max) == (7, 3)
     assert (groups.session_timeout_ms_min, groups.session_timeout_ms_max) == (20_000, 30_000)
     (line,) = (await config_of(client, OWN, "group.min.session.timeout.ms", kind=4)).configs
     assert (line.value, line.config_source, line.read_only) == ("20000", 3, False)
 
     assert await alter(client, ALL, ("group.min.session.timeout.ms", "30001")) == ErrorCode.INVALID_REQUEST
-    assert engine.coordination.groups == groups, "no session could be both"
+    assert services.coordination.settings.groups == groups, "no session could be both"
     assert await alter(client, OWN, ("group.max.session.timeout.ms", None)) == 0
     assert await replace(client, ALL) == 0
-    assert engine.coordination.groups == before
+    assert services.coordination.settings.groups == before
 
 
 WRONG_GROUPS = [("group.initial.rebalance.delay.ms", "-1"), ("group.min.session.timeout.ms", "0")]
@@ -213,11 +213,11 @@ WRONG_GROUPS += [("group.max.session.timeout.ms", str(2**31)), ("group.max.size"
 
 @pytest.mark.parametrize(("key", "value"), WRONG_GROUPS)
 async def test_bounds_of_groups_that_make_no_sense_are_refused(house: House, key: str, value: str) -> None:
-    before = house.broker.broker.engine.coordination
+    before = house.broker.broker.services.coordination.settings
 
     assert await alter(await operator(house), ALL, (key, value)) == ErrorCode.INVALID_REQUEST
 
-    assert house.broker.broker.engine.coordination is before
+    assert house.broker.broker.services.coordination.settings is before
 
 
 async def test_values_that_cannot_be_together_are_refused_and_change_nothing(house: House) -> None:
@@ -277,13 +277,13 @@ async def test_a_broker_that_starts_goes_by_what_was_set_before(tmp_path: Path) 
         assert await alter(client, ALL, (LEADER, "5555"), ("log.cleaner.threads", "2")) == 0
     second = InProcessBroker(tmp_path, ensemble=first.ensemble)
     async with second:
-        engine = second.broker.engine
-        assert engine.replication_throttle.limit_bytes_per_s == 5555
+        services = second.broker.services
+        assert services.storage.replication_throttle.limit_bytes_per_s == 5555
         assert second.broker.replication.follower_throttle.limit_bytes_per_s == 4444
-        assert engine.topic_defaults["max.message.bytes"] == "5000"
+        assert services.metadata.topic_defaults["max.message.bytes"] == "5000"
         client = await second.internal_client(CLUSTER_USER)
         assert await replace(client, OWN) == 0
-        assert engine.topic_defaults == {}
+        assert services.metadata.topic_defaults == {}
 
 
 async def test_an_operator_sees_what_a_broker_was_started_with_to_read_only(house: House) -> None:

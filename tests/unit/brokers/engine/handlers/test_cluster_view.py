@@ -123,7 +123,9 @@ async def test_a_topic_that_cannot_be_made_is_answered_with_a_code_that_clients_
     refused = (await metadata_of(house.mine, "auto", auto_create=True)).topics[0]
     assert (refused.error_code, refused.name) == (ErrorCode.INVALID_TOPIC_EXCEPTION, "auto")
 
-    sent = house.broker.broker.engine.accountings.of(MINE).refused_topics.as_json(house.broker.broker.clock.now_ms())
+    sent = house.broker.broker.services.accounting.accountings.of(MINE).refused_topics.as_json(
+        house.broker.broker.clock.now_ms()
+    )
     reason = "The instance may have 4 partitions and has 2; 3 more do not fit."
     assert [(line["name"], line["reason"], line["count"]) for line in sent] == [("auto", reason, 1)]
 

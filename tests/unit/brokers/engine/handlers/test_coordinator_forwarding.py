@@ -51,7 +51,7 @@ class Pair:
 
     def coordinator(self, group: str) -> InProcessBroker:
         for broker in (self.one, self.two):
-            runtime = broker.broker.engine.groups
+            runtime = broker.broker.services.coordination.groups
             assert runtime is not None
             if not runtime.refusal(f"{MINE}.{group}"):
                 return broker
@@ -108,7 +108,7 @@ async def test_a_member_of_a_group_that_is_coordinated_elsewhere_notices_nothing
 
     assert (joined.error_code, synced.assignment, heartbeat_answer.error_code) == (0, b"mine", 0)
     assert (group.group_state, group.members[0].client_id) == ("Stable", "test")
-    (held,) = [shard for shard in pair.two.broker.engine.groups.shards() if len(shard.machine.groups)]
+    (held,) = [shard for shard in pair.two.broker.services.coordination.groups.shards() if len(shard.machine.groups)]
     assert [result.id for result in held.machine.groups] == [f"{MINE}.{pair.far}"]
 
     leaving = LeaveGroupRequest(group_id=pair.far, members=[MemberIdentity(member_id=joined.member_id)])

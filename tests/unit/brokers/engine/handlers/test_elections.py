@@ -7,7 +7,7 @@ from typing import Any
 
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.election_writes import Elected
-from brokers.engine.cluster.image import ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from brokers.engine.handlers.cluster.elections import elect_leaders
 from brokers.engine.protocol.messages.reassignment import ElectLeadersRequest, ElectLeadersTopicPartitions
 
@@ -19,16 +19,17 @@ def _topic(partitions: int, topic_id: bytes) -> TopicImage:
 
 async def test_a_topic_made_again_with_fewer_partitions_is_not_waited_for() -> None:
     """Whoever looks into the image for those who wait must not fail: it is the broker that would end."""
-    before = ClusterImage("c").with_changes(topics={"t": _topic(3, b"1" * 16)})
+    before = ClusterImage("c").with_changes(ImageDelta(topics={"t": _topic(3, b"1" * 16)}))
     current = CurrentImage(before)
 
     class Store:
         async def elect_leaders(self, *_: Any) -> dict[tuple[str, int], Elected]:
-            current.publish(before.with_changes(topics={"t": _topic(1, b"2" * 16)}))
+            current.publish(before.with_changes(ImageDelta(topics={"t": _topic(1, b"2" * 16)})))
             return {("t", 2): Elected(2, 1)}
 
     view = SimpleNamespace(namespace=SimpleNamespace(topics=before.topics_by_bytes), instance_id=None)
-    call: Any = SimpleNamespace(view=view, engine=SimpleNamespace(store=Store(), current=current))
+    services = SimpleNamespace(metadata=SimpleNamespace(store=Store(), current=current))
+    call: Any = SimpleNamespace(view=view, services=services)
     asked = [ElectLeadersTopicPartitions(topic="t", partitions=[2])]
 
     answer = await elect_leaders(call, ElectLeadersRequest(election_type=0, topic_partitions=asked, timeout_ms=10))

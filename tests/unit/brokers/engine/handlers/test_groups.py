@@ -256,7 +256,9 @@ async def test_a_join_of_version_0_has_its_session_for_a_rebalance_timeout(house
     await coordinated(house.mine)
     joined = await join(house.mine, 0)
 
-    (shard,) = [shard for shard in house.broker.broker.engine.groups.shards() if len(shard.machine.groups)]
+    (shard,) = [
+        shard for shard in house.broker.broker.services.coordination.groups.shards() if len(shard.machine.groups)
+    ]
     (group,) = shard.machine.groups
     assert group.members[joined.member_id].rebalance_timeout_ms == SESSION_MS
 

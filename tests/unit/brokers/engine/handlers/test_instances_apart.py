@@ -143,8 +143,8 @@ async def test_who_signed_in_does_not_act_for_the_other_instance(pair: Pair) -> 
 async def test_a_session_of_tls_from_one_route_proves_nobody_on_the_other(pair: Pair) -> None:
     """The ticket spares the handshake, and SASL is asked all the same."""
     context = client_context(pair.authority, version=ssl.TLSVersion.TLSv1_2)
-    session = await pair.broker.broker.engine.loop.run_in_executor(None, _session_of, context, pair.port)
-    loop = pair.broker.broker.engine.loop
+    session = await pair.broker.broker.services.loop.run_in_executor(None, _session_of, context, pair.port)
+    loop = pair.broker.broker.services.loop
     answered = await loop.run_in_executor(None, _metadata_with, context, session, pair.their_port)
     assert answered == b""
 

@@ -38,7 +38,7 @@ def long_request(partitions: int, records: bytes, acks: int = 1) -> ProduceReque
 async def topic_with(house: House, partitions: int) -> None:
     """All of whose partitions have a leader."""
     await house.topic(partitions=partitions)
-    table, last = house.broker.broker.engine.table, partitions - 1
+    table, last = house.broker.broker.services.storage.table, partitions - 1
     await house.broker.until(
         lambda: (partition := table.get(f"{MINE}.orders", last)) is not None and partition.is_leader
     )

@@ -76,7 +76,7 @@ async def test_every_batch_of_a_long_produce_is_appended_and_answered_in_its_pla
     assert lines == lines_of(TOPICS, unknown=2)
     offsets = [line.base_offset for line in answer.responses[2].partition_responses]
     assert offsets == [1]
-    table = house.broker.broker.engine.table
+    table = house.broker.broker.services.storage.table
     ends = [table.get(f"{MINE}.{name}", index) for name in ("orders", "others") for index in (0, 1)]
     assert [partition.log_end_offset for partition in ends if partition is not None] == [1, 2, 2, 1]
 
@@ -100,12 +100,12 @@ async def test_a_long_produce_of_transactions_is_looked_through_in_turns(
 ) -> None:
     """REC-44: nobody names the transaction; and two producers in one request, TXN-27."""
     await house.topic(partitions=2)
-    engine = house.broker.broker.engine
+    services = house.broker.broker.services
     request = produce_of([("orders", [0] * 2_000)], batch(b"a", attributes=0x10, producer_id=1, producer_epoch=0))
     request.transactional_id = transactional_id
     request.topic_data[0].partition_data[-1].records = batch(b"a", attributes=0x10, producer_id=2, producer_epoch=0)
     turns = 0
-    record = engine.loop_turns.record
+    record = services.accounting.loop_turns.record
 
     class Counted:
         def record(self, api_key: int, instance_id: str | None, spent_s: float) -> None:
@@ -113,7 +113,7 @@ async def test_a_long_produce_of_transactions_is_looked_through_in_turns(
             turns += 1
             record(api_key, instance_id, spent_s)
 
-    engine.loop_turns = Counted()  # type: ignore[assignment]
+    services.accounting.loop_turns = Counted()  # type: ignore[assignment]
     answer = await house.mine.call(ApiKey.PRODUCE, 9, request)
 
     assert {line.error_code for line in answer.responses[0].partition_responses} == {code}
@@ -123,9 +123,9 @@ async def test_a_long_produce_of_transactions_is_looked_through_in_turns(
 
 async def test_a_few_batches_of_many_bytes_take_turns_too(house: House) -> None:
     await house.topic()
-    engine = house.broker.broker.engine
+    services = house.broker.broker.services
     turns: list[tuple[int, str | None]] = []
-    record = engine.loop_turns.record
+    record = services.accounting.loop_turns.record
     request = produce_of([("orders", [0] * 30)], batch(bytes(100_000)))
 
     class Recorded:
@@ -133,7 +133,7 @@ async def test_a_few_batches_of_many_bytes_take_turns_too(house: House) -> None:
             turns.append((api_key, instance_id))
             record(api_key, instance_id, spent_s)
 
-    engine.loop_turns = Recorded()  # type: ignore[assignment]
+    services.accounting.loop_turns = Recorded()  # type: ignore[assignment]
     answer = await house.mine.call(ApiKey.PRODUCE, 9, request)
 
     assert [line.base_offset for line in answer.responses[0].partition_responses] == list(range(30))
@@ -183,7 +183,7 @@ async def a_wide_topic(house: House) -> tuple[int, Partition]:
     """Of so many partitions that a fetch of each of them is a long one, all led; their number, and one of them."""
     count = READ_AT_ONCE_BYTES_MAX // 30
     await house.topic(partitions=count)
-    table = house.broker.broker.engine.table
+    table = house.broker.broker.services.storage.table
 
     def led() -> bool:
         found = [table.get(f"{MINE}.orders", index) for index in range(count)]
@@ -251,16 +251,16 @@ async def test_a_long_fetch_has_records_of_so_many_partitions_at_once(
 
 async def test_long_fetches_of_an_instance_are_decoded_one_after_the_other(house: House) -> None:
     partitions, _ = await a_wide_topic(house)
-    engine = house.broker.broker.engine
-    place = await engine.decoded_places.enter(MINE, DECODED_BYTES_PER_INSTANCE_MAX)
+    services = house.broker.broker.services
+    place = await services.accounting.decoded_places.enter(MINE, DECODED_BYTES_PER_INSTANCE_MAX)
     await house.mine.send(ApiKey.FETCH, 12, fetch_of([("orders", list(range(partitions)))], max_wait_ms=0))
-    await house.broker.until(lambda: MINE in engine.decoded_places._waiting)
+    await house.broker.until(lambda: MINE in services.accounting.decoded_places._waiting)
 
     place.leave()
 
     answer = await house.mine.receive(ApiKey.FETCH, 12)
     assert len(answer.responses[0].partitions) == partitions
-    assert MINE not in engine.decoded_places._waiting
+    assert MINE not in services.accounting.decoded_places._waiting
 
 
 async def test_a_long_fetch_that_waits_ends_with_its_connection(house: House) -> None:
@@ -336,7 +336,7 @@ async def test_others_are_answered_while_a_long_produce_is_appended(house: House
         answered.append("long")
 
     task = asyncio.create_task(long())
-    partition = house.broker.broker.engine.table.get(f"{MINE}.orders", 0)
+    partition = house.broker.broker.services.storage.table.get(f"{MINE}.orders", 0)
     assert partition is not None
     await house.broker.until(lambda: partition.log_end_offset > 0)
     assert (await produce(house.theirs, "orders", batch(b"b"))).error_code == 0
@@ -349,7 +349,7 @@ async def test_others_are_answered_while_a_long_produce_is_appended(house: House
 async def test_others_are_answered_while_an_old_client_fetches_very_many_partitions(house: House, version: int) -> None:
     await house.topic()
     await house.broker.create_topic(house.theirs, "orders")
-    taken = house.broker.broker.engine.decoded_places._taken_bytes
+    taken = house.broker.broker.services.accounting.decoded_places._taken_bytes
     answered: list[str] = []
 
     async def long() -> None:

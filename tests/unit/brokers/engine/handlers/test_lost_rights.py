@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from brokers.contract.acls import AclOperation, PatternType, Permission, ResourceType
-from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.image import ClusterImage, ImageDelta
 from brokers.engine.handlers.fetch.async_fetch import READ_AT_ONCE_BYTES_MAX
 from brokers.engine.handlers.waiting_calls import TURN_S_MAX, WaitingCalls
 from brokers.engine.protocol.apis import ApiKey
@@ -37,7 +37,7 @@ Change = Callable[[House, WireClient], Awaitable[Any]]
 
 
 def waiting(house: House) -> int:
-    return house.broker.broker.engine.waiting_calls.count(MINE)
+    return house.broker.broker.services.access.waiting_calls.count(MINE)
 
 
 def long_request() -> FetchRequest:
@@ -90,8 +90,8 @@ async def test_an_instance_that_owes_time_does_not_keep_a_right_by_it(house: Hou
     owner, alice = await house.broker.internal_client(MINE), await client_as(house.broker, MINE, "alice")
     await alice.send(ApiKey.FETCH, FETCH_VERSION, fetch_request("orders", max_wait_ms=WAIT_MS))
     await house.broker.until(lambda: waiting(house) == 1)
-    engine = house.broker.broker.engine
-    engine.accountings.of(MINE).request_time.charge(5_000_000, engine.clock.monotonic_ms())
+    services = house.broker.broker.services
+    services.accounting.accountings.of(MINE).request_time.charge(5_000_000, services.clock.monotonic_ms())
 
     await deny(house, owner)
 
@@ -119,13 +119,13 @@ async def test_whoever_keeps_the_right_waits_on_and_is_given_what_comes(house: H
         if client is house.theirs:
             await house.broker.create_topic(client, "orders")
         await client.send(ApiKey.FETCH, FETCH_VERSION, fetch_request("orders", max_wait_ms=WAIT_MS))
-    engine = house.broker.broker.engine
-    await house.broker.until(lambda: waiting(house) == 2 and engine.waiting_calls.count(THEIRS) == 1)
+    services = house.broker.broker.services
+    await house.broker.until(lambda: waiting(house) == 2 and services.access.waiting_calls.count(THEIRS) == 1)
 
     await only_others(house, owner)
 
     assert await error_of_fetch(alice, FETCH_VERSION) == TOPIC_DENIED
-    assert (waiting(house), engine.waiting_calls.count(THEIRS)) == (1, 1)
+    assert (waiting(house), services.access.waiting_calls.count(THEIRS)) == (1, 1)
     assert (await produce(owner, "orders", batch(b"x"))).error_code == 0
     line = (await bob.receive(ApiKey.FETCH, FETCH_VERSION)).responses[0].partitions[0]
     assert line.error_code == 0
@@ -239,7 +239,7 @@ async def test_the_most_calls_there_can_be_are_looked_at_in_short_turns_and_paid
     image = ClusterImage("test")
 
     for _ in range(10):
-        after = image.with_changes(acls=image.acls.with_changes({(MINE, "n"): object()}))  # type: ignore[dict-item]
+        after = image.with_changes(ImageDelta(acls=image.acls.with_changes({(MINE, "n"): object()})))  # type: ignore[dict-item]
         calls.on_image(image, after)
         image = after
         await asyncio.sleep(0)

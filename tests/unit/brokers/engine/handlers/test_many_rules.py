@@ -21,7 +21,7 @@ from brokers.contract.documents import InstanceDocument
 from brokers.engine.access.acls import AclIndexes
 from brokers.engine.access.authorizer import peer_address
 from brokers.engine.access.principals import Principal
-from brokers.engine.cluster.image import ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from brokers.engine.cluster.instance_documents import InstanceDocuments
 from brokers.engine.handlers.api_table import API_TABLE
 from brokers.engine.handlers.context import Call, View
@@ -62,7 +62,7 @@ def image() -> ClusterImage:
         topics[internal] = TopicImage(internal, user_name, MINE, number.to_bytes(16, "big"), partitions, {})
     document = InstanceDocument(generation=1, produce_bps=1, consume_bps=1, capacity_bytes=1)
     acls = InstanceDocuments({MINE: rules()})
-    return ClusterImage("c").with_changes(topics=dict(topics), instances={MINE: document}, acls=acls)
+    return ClusterImage("c").with_changes(ImageDelta(topics=dict(topics), instances={MINE: document}, acls=acls))
 
 
 def turns_of(answer: Any) -> tuple[Any, list[float]]:
@@ -79,11 +79,14 @@ def turns_of(answer: Any) -> tuple[Any, list[float]]:
 
 def test_metadata_of_ten_thousand_topics_is_decided_in_short_turns() -> None:
     present = image()
-    engine: Any = SimpleNamespace(current=SimpleNamespace(image=present), acl_indexes=AclIndexes())
+    services: Any = SimpleNamespace(
+        metadata=SimpleNamespace(current=SimpleNamespace(image=present)),
+        access=SimpleNamespace(acl_indexes=AclIndexes()),
+    )
     view = View(object(), present, Principal("alice", MINE))
-    call = Call(engine, view, API_TABLE[ApiKey.METADATA], 12, "", peer_address("127.0.0.1"))
+    call = Call(services, view, API_TABLE[ApiKey.METADATA], 12, "", peer_address("127.0.0.1"))
     began_s = process_time()
-    view.rights(engine.acl_indexes, call.address)
+    view.rights(services.access.acl_indexes, call.address)
     indexed_s = process_time() - began_s
     request = MetadataRequest(topics=None, include_topic_authorized_operations=True)
 

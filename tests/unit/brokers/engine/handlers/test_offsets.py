@@ -228,7 +228,7 @@ async def test_the_owner_may_ask_on_the_listener_inside_the_cluster(ready: House
 
 
 def offsets_kept(house: House) -> int:
-    groups = house.broker.broker.engine.groups
+    groups = house.broker.broker.services.coordination.groups
     assert groups is not None
     return sum(len(shard.machine.offsets) for shard in groups.shards())
 

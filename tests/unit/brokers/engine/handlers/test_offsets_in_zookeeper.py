@@ -152,4 +152,4 @@ async def test_what_a_deleted_instance_left_is_taken_away(house: House) -> None:
 
     await house.broker.until(lambda: f"/consumers/{MINE}.g" not in nodes)
     assert sorted(await tree.children("/consumers") or ()) == ["ins-bbbbbbbb.g", "of-the-cluster"]
-    assert await house.broker.broker.engine.store.remove_orphaned_legacy_offsets() == 0
+    assert await house.broker.broker.services.metadata.store.remove_orphaned_legacy_offsets() == 0

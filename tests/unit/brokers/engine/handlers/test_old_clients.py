@@ -302,7 +302,7 @@ async def test_an_old_fetch_waits_for_the_next_append(house: House) -> None:
 
 
 def end_transaction(house: House) -> None:
-    partition = house.broker.broker.engine.table.get(f"{MINE}.orders", 0)
+    partition = house.broker.broker.services.storage.table.get(f"{MINE}.orders", 0)
     assert append_marker(partition, 7, 0, 0, True, NOW_MS).error_code == 0
 
 
@@ -322,7 +322,7 @@ async def test_an_old_fetch_waits_behind_the_end_of_a_transaction(house: House) 
     """WIRE-27: were the marker an answer, its reader would ask again at once, as long as nothing follows."""
     await house.topic()
     end_transaction(house)
-    partition = house.broker.broker.engine.table.get(f"{MINE}.orders", 0)
+    partition = house.broker.broker.services.storage.table.get(f"{MINE}.orders", 0)
     other = await house.broker.client(house.my_port)
     await other.send(ApiKey.FETCH, 1, fetch_request("orders", max_wait_ms=60_000))
     await house.broker.until(lambda: bool(partition.waits))
@@ -353,7 +353,7 @@ async def test_old_traffic_is_metered_like_any(house: House) -> None:
     line, _ = await old_fetch(house, version=1)
 
     stored = len((await fetch(house.mine, "orders", max_wait_ms=0)).records)
-    counters = house.broker.broker.engine.accountings.of(MINE).usage.changed()
+    counters = house.broker.broker.services.accounting.accountings.of(MINE).usage.changed()
     counted = {counter.key[3]: counter.bytes for counter in counters}
     assert counted == {"produce": stored, "consume": len(line.records) + stored}
 
@@ -361,7 +361,7 @@ async def test_old_traffic_is_metered_like_any(house: House) -> None:
 @pytest.mark.parametrize("count", [0, 1, 2, 9])
 async def test_list_offsets_0_tells_segments_newest_first(house: House, count: int) -> None:
     await house.topic()
-    log = house.broker.broker.engine.table.get(f"{MINE}.orders", 0).log
+    log = house.broker.broker.services.storage.table.get(f"{MINE}.orders", 0).log
     for value in (b"a", b"b", b"c"):
         if log.active.size_bytes:
             log.roll(NOW_MS)

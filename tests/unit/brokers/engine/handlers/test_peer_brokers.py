@@ -118,7 +118,7 @@ async def test_a_report_of_somebody_else_keeps_no_broker_from_its_storage_and_it
     await cluster.allot_storage(command, FUTURE)
     await cluster.report_flow(command, FUTURE)
     broker = cluster.two.broker
-    answered, asked_ms = broker.flow.reports_answered, broker.engine.clock.monotonic_ms()
+    answered, asked_ms = broker.flow.reports_answered, broker.services.clock.monotonic_ms()
     await cluster.two.until(lambda: broker.flow.reports_answered > answered)
     await cluster.two.until(lambda: broker.storage.answered_ms > asked_ms)
 

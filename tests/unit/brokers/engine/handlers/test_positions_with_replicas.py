@@ -42,7 +42,7 @@ async def trio(tmp_path: Path) -> AsyncIterator[Trio]:
 async def committed(trio: Trio) -> WireClient:
     """A connection to the coordinator, at which something is committed."""
     first = trio.brokers[1].broker
-    make_ready(first.engine, GROUP)
+    make_ready(first.services, GROUP)
     await trio.until(lambda: GROUPS_TOPIC in first.current.image.topics and trio.leader(GROUPS_TOPIC) > 0)
     client = trio.clients[trio.leader(GROUPS_TOPIC)]
     await coordinator_ready(client)
@@ -98,7 +98,7 @@ async def test_positions_are_told_while_all_replicas_follow(trio: Trio) -> None:
 
     assert await offsets_of(client, {"orders": [0]}) == {ORDERS: 5}
     assert await offsets_of(client) == {ORDERS: 5}
-    leadership_checks = trio.brokers[trio.leader(GROUPS_TOPIC)].broker.engine.leadership_checks
+    leadership_checks = trio.brokers[trio.leader(GROUPS_TOPIC)].broker.services.storage.leadership_checks
     assert leadership_checks.asked > 1
     assert not leadership_checks.is_waiting
 
@@ -106,10 +106,10 @@ async def test_positions_are_told_while_all_replicas_follow(trio: Trio) -> None:
 async def test_a_position_waits_for_the_followers_and_they_are_not_kept_waiting(trio: Trio) -> None:
     client = await committed(trio)
     followers = await taken_over(trio)
-    engine = trio.brokers[trio.leader(GROUPS_TOPIC)].broker.engine
+    services = trio.brokers[trio.leader(GROUPS_TOPIC)].broker.services
     # Told the high watermark, so that nothing but the question ends the wait.
     waiting = [asyncio.create_task(follower.fetch(LONG_MS)) for follower in followers]
-    await trio.until(lambda: all(session.epoch == 2 for session in engine.followers.values()))
+    await trio.until(lambda: all(session.epoch == 2 for session in services.storage.followers.values()))
 
     result = asyncio.create_task(offsets_of(client, {"orders": [0]}))
     for answer in await asyncio.gather(*waiting):
@@ -156,7 +156,7 @@ async def test_a_coordinator_that_was_deposed_and_has_not_heard_of_it_tells_no_p
     shown = other.current.image.topics[GROUPS_TOPIC].partitions[0]
     document = given_away(shown, old, other.current.image.brokers)
     assert document is not None
-    await other.engine.store.write_isrs([StateWrite(GROUPS_TOPIC, 0, document, shown.version)])
+    await other.services.metadata.store.write_isrs([StateWrite(GROUPS_TOPIC, 0, document, shown.version)])
     successor = trio.clients[document.leader]
     await coordinator_ready(successor)
     assert await commit(successor, {ORDERS: 6}) == {ORDERS: 0}

@@ -10,6 +10,7 @@ import pytest
 from brokers.engine.handlers.produce.delayed_produce import error_of
 from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records.builder import Record, build_batch
@@ -29,7 +30,7 @@ def table(tmp_path: Path) -> Iterator[PartitionTable]:
 def lead(table: PartitionTable, index: int, leader_epoch: int = 0, **config: str) -> Partition:
     """A partition with the followers 2 and 3, all in sync."""
     return table.become_leader(
-        "t", index, TOPIC_ID, leader_epoch, config, now_ms=NOW_MS, replicas=(1, 2, 3), isr=(1, 2, 3)
+        "t", index, TOPIC_ID, leader_epoch, config, now_ms=NOW_MS, role=PartitionRole((1, 2, 3), (1, 2, 3))
     )
 
 
@@ -91,7 +92,7 @@ def test_too_few_in_sync_when_it_is_committed_is_said(table: PartitionTable) -> 
     appended = append(partition)
 
     def shrink() -> None:
-        table.become_leader("t", 0, TOPIC_ID, 0, config, now_ms=NOW_MS, replicas=(1, 2, 3), isr=(1, 2))
+        table.become_leader("t", 0, TOPIC_ID, 0, config, now_ms=NOW_MS, role=PartitionRole((1, 2, 3), (1, 2)))
         partition.follower_fetched(2, 1, partition.log_end_offset, 0, NOW_MS)
 
     assert sent(shrink, appended) == {0: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}

@@ -31,7 +31,7 @@ LARGE = os.urandom(RECOMPRESSED_AT_ONCE_BYTES_MAX)
 def busy(house: House) -> Iterator[threading.Event]:
     """The threads that pack wait until the event is set."""
     may_pack = threading.Event()
-    converters = house.broker.broker.engine.converters
+    converters = house.broker.broker.services.storage.converters
     assert converters is not None
     waiting = [converters.submit(may_pack.wait, 60) for _ in range(2)]
     try:
@@ -86,11 +86,11 @@ async def test_who_sends_what_takes_long_to_check_waits_for_it(house: House) -> 
     """The time of the thread is the instance's: a few megabytes of the wire may be gigabytes to inflate."""
     await house.topic(max_message_bytes="100000000")
     bomb = bytes(build_batch([Record(0, None, bytes(31 * 1024 * 1024))], codec=GZIP))
-    accounting = house.broker.broker.engine.accountings.of(MINE)
+    accounting = house.broker.broker.services.accounting.accountings.of(MINE)
     answer = await house.mine.call(ApiKey.PRODUCE, 9, produce_request("orders", bomb))
     assert answer.responses[0].partition_responses[0].error_code == 0
     assert accounting.request_time.used_us > 1_000
-    clock = house.broker.broker.engine.clock
+    clock = house.broker.broker.services.clock
     owed_ms = accounting.request_time.charge(300_000, clock.monotonic_ms())
     began_ms = clock.monotonic_ms()
     await house.mine.call(ApiKey.PRODUCE, 9, produce_request("orders", bomb))
@@ -115,7 +115,7 @@ async def test_who_hangs_up_while_a_thread_looks_at_its_batches_pays_for_it(
         return spent_s
 
     monkeypatch.setattr(module, name, held)
-    accounting = house.broker.broker.engine.accountings.of(MINE)
+    accounting = house.broker.broker.services.accounting.accountings.of(MINE)
     listener = house.broker.broker.listeners.get(MINE)
     assert listener is not None
     many = bytes(build_batch([Record(0, None, bytes(31 * 1024 * 1024))], codec=GZIP))
@@ -144,7 +144,7 @@ async def test_a_batch_behind_the_wanted_codec_is_not_packed(house: House) -> No
 
 async def test_what_is_set_meanwhile_counts(house: House) -> None:
     await house.topic(compression_type="gzip")
-    table = house.broker.broker.engine.table
+    table = house.broker.broker.services.storage.table
     with busy(house) as may_pack:
         large = asyncio.create_task(produce(house.mine, "orders", batch(LARGE)))
         await produce(house.theirs, "nothing", batch(b"v"))

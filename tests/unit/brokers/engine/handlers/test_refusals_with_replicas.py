@@ -36,8 +36,8 @@ async def test_a_zombie_is_fenced_and_others_go_on(trio: Trio) -> None:
     await producer.add(("orders", 0))
     zombie = Transactional(client, "tx", producer.producer_id, producer.producer_epoch + 5)
     other = Transactional(client, "tx", producer.producer_id + 5, 0)
-    verify = trio.brokers[leader].broker.engine.verify_transaction
-    elsewhere = trio.brokers[trio.followers(TRANSACTIONS_TOPIC)[0]].broker.engine.verify_transaction
+    verify = trio.brokers[leader].broker.services.coordination.verify_transaction
+    elsewhere = trio.brokers[trio.followers(TRANSACTIONS_TOPIC)[0]].broker.services.coordination.verify_transaction
 
     for _ in range(5):
         assert await zombie.end(True) == ErrorCode.PRODUCER_FENCED

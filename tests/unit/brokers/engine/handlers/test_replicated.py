@@ -129,7 +129,7 @@ async def test_a_follower_that_waits_is_answered_by_an_append(trio: Trio) -> Non
         trio.ask(follower, topic_id, lines=False, session_id=session_id, session_epoch=1, replica=replica,
             max_wait_ms=60_000)
     )  # fmt: skip
-    await trio.until(lambda: trio.brokers[leader].broker.engine.followers[replica].epoch == 2)
+    await trio.until(lambda: trio.brokers[leader].broker.services.storage.followers[replica].epoch == 2)
 
     await produce(trio.clients[leader], "orders", batch(b"a"), acks=1)
 
@@ -145,7 +145,7 @@ async def test_a_follower_that_sends_more_is_not_kept_waiting(trio: Trio) -> Non
     session_id = (await trio.ask(follower, topic_id, replica=replica)).session_id
     known = {"replica": replica, "session_id": session_id, "lines": False}
     await follower.send(ApiKey.FETCH, VERSION, follower_fetch(topic_id, session_epoch=1, max_wait_ms=60_000, **known))
-    await trio.until(lambda: trio.brokers[leader].broker.engine.followers[replica].epoch == 2)
+    await trio.until(lambda: trio.brokers[leader].broker.services.storage.followers[replica].epoch == 2)
 
     await follower.send(ApiKey.FETCH, VERSION, follower_fetch(topic_id, session_epoch=2, **known))
 
@@ -326,8 +326,8 @@ async def test_a_throttled_replica_is_copied_slowly_until_it_is_in_sync(trio: Tr
     """QUO-60 to QUO-62: it is told that there is nothing, and told more when there is room."""
     topic_id = await trio.topic(leader_replication_throttled_replicas="*")
     leader, replica = trio.leader(), trio.followers()[0]
-    engine = trio.brokers[leader].broker.engine
-    engine.replication_throttle.limit_bytes_per_s = 100
+    services = trio.brokers[leader].broker.services
+    services.storage.replication_throttle.limit_bytes_per_s = 100
     trio.stop_following(replica)
     client = trio.clients[leader]
     for _ in range(3):

@@ -43,10 +43,14 @@ async def test_the_only_broker_is_flow_master_and_answers_itself(house: House) -
 
 
 async def test_a_report_of_another_epoch_or_of_a_stranger_is_refused(house: House) -> None:
-    engine, epoch = house.broker.broker.engine, await elected(house)
-    stale = engine.report_flow(ReportFlowRequest(broker_id=1, master_epoch=epoch + 1, sequence=1, lines=[]))
+    services, epoch = house.broker.broker.services, await elected(house)
+    stale = services.accounting.report_flow(
+        ReportFlowRequest(broker_id=1, master_epoch=epoch + 1, sequence=1, lines=[])
+    )
     assert stale.error_code == ErrorCode.NOT_CONTROLLER
-    stranger = engine.report_flow(ReportFlowRequest(broker_id=99, master_epoch=epoch, sequence=1, lines=[]))
+    stranger = services.accounting.report_flow(
+        ReportFlowRequest(broker_id=99, master_epoch=epoch, sequence=1, lines=[])
+    )
     assert stranger.error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
@@ -60,7 +64,7 @@ async def test_the_largest_report_takes_little_of_the_flow_masters_time(house: H
         broker_id=1, broker_epoch=broker.session.broker_epoch, master_epoch=epoch, sequence=10**9, lines=lines
     )
     began_s = perf_counter()
-    answer = broker.engine.report_flow(request)
+    answer = broker.services.accounting.report_flow(request)
     assert perf_counter() - began_s < BUSY_S_MAX
     assert answer.error_code == 0
     assert 0 < len(answer.shares) < LINES_MAX, "of one instance so many clients are answered"
@@ -70,7 +74,7 @@ async def test_it_is_said_what_this_broker_has_of_an_instance(house: House) -> N
     await house.topic()
     broker, epoch = house.broker.broker, await elected(house)
     await house.broker.until(lambda: bool(broker.bandwidth.layouts[MINE].leaders))
-    shown = bandwidth_report.of_instance(broker.engine, MINE, 7)
+    shown = bandwidth_report.of_instance(broker.services, MINE, 7)
     assert shown["produce"]["bought_bps"] == shown["produce"]["share_bps"]
     assert shown["produce"]["leaders"] == 1
     assert shown["loop_used_ms"] == 7

@@ -112,7 +112,7 @@ async def test_acks_zero_costs_bytes_and_no_request_time(house: House) -> None:
     client = await another(house, "silent")
 
     await client.send(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"x"), acks=0))
-    await house.broker.until(lambda: house.broker.broker.engine.totals.produce_bytes > 0)
+    await house.broker.until(lambda: house.broker.broker.services.accounting.totals.produce_bytes > 0)
 
     limiter = quotas.limiter(limits, charging.REQUEST_PERCENTAGE, "ANONYMOUS", "silent", 0)
     assert limiter is not None

@@ -165,7 +165,7 @@ async def test_a_fetch_that_waits_gives_nothing_to_who_has_lost_the_right(house:
     by_name = fetch_request("orders", max_wait_ms=20_000)
     await alice.send(ApiKey.FETCH, FETCH_VERSION, by_name)
     await bob.send(ApiKey.FETCH, 13, fetch_request("", topic_id=topic_id, max_wait_ms=20_000))
-    partition = house.broker.broker.engine.table.get(f"{MINE}.orders", 0)
+    partition = house.broker.broker.services.storage.table.get(f"{MINE}.orders", 0)
     assert partition is not None
     await house.broker.until(lambda: len(partition.waits) == 2)
 
@@ -413,9 +413,9 @@ async def test_a_produce_decides_once_for_each_topic_and_image(house: House) -> 
     await house.topic()
     owner = await house.broker.internal_client(MINE)
     await create_acls(owner, acl("User:alice", AclOperation.WRITE, TOPIC, "*"))
-    engine = house.broker.broker.engine
-    view = View(engine.metadata_version, engine.current.image, Principal("alice", MINE))
-    client = Client(engine, view, peer_address("127.0.0.1"), "test")
+    services = house.broker.broker.services
+    view = View(services.metadata.version, services.metadata.current.image, Principal("alice", MINE))
+    client = Client(services, view, peer_address("127.0.0.1"), "test")
 
     route = client.produce_route(b"orders")
 

@@ -259,7 +259,7 @@ async def test_a_connection_authenticates_again_and_goes_on(
     sasl: SaslHouse, monkeypatch: pytest.MonkeyPatch, mechanism: int
 ) -> None:
     as_often_as_it_likes(monkeypatch)
-    authentication = sasl.broker.broker.engine.authentication
+    authentication = sasl.broker.broker.services.access.authentication
     authentication.max_reauth_ms = 60_000
     client = await sasl.connect()
     assert (await sign_in(client, "alice", "secret", mechanism)).session_lifetime_ms == 60_000
@@ -274,7 +274,7 @@ async def test_it_may_not_become_somebody_else_nor_prove_nothing(
     sasl: SaslHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await sasl.put(user("carol", "hers"))
-    sasl.broker.broker.engine.authentication.max_reauth_ms = 60_000
+    sasl.broker.broker.services.access.authentication.max_reauth_ms = 60_000
     for name, password in (("carol", "hers"), ("alice", "wrong")):
         client = await sasl.signed_in()
         answer = await sign_in(client, name, password)
@@ -284,11 +284,11 @@ async def test_it_may_not_become_somebody_else_nor_prove_nothing(
     assert (await shake_hands(client, "SCRAM-SHA-256")).error_code == 0
     await client.send(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=x"))
     assert await client.is_closed()
-    await sasl.broker.until(lambda: sasl.broker.broker.engine.authentication.logins.count(MINE, "alice") == 0)
+    await sasl.broker.until(lambda: sasl.broker.broker.services.access.authentication.logins.count(MINE, "alice") == 0)
 
 
 async def test_a_connection_that_does_not_authenticate_again_is_closed_at_its_next_request(sasl: SaslHouse) -> None:
-    sasl.broker.broker.engine.authentication.max_reauth_ms = 50
+    sasl.broker.broker.services.access.authentication.max_reauth_ms = 50
     late = await sasl.signed_in()
     in_time = await sasl.signed_in()
     connections = sasl.broker.broker.listeners.get(MINE)
@@ -347,7 +347,7 @@ async def test_connections_of_a_user_are_closed_some_in_each_turn(
     await sasl.put(removed=("alice",))
     for client in clients:
         assert await client.is_closed()
-    assert sasl.broker.broker.engine.authentication.logins.count(MINE, "alice") == 0
+    assert sasl.broker.broker.services.access.authentication.logins.count(MINE, "alice") == 0
 
 
 # -- brute force ------------------------------------------------------------------------------------------------------
@@ -368,7 +368,7 @@ async def test_too_many_wrong_passwords_are_refused_unseen_and_open_connections_
 
     assert (answer.error_code, answer.error_message) == (FAILED, "too many failed attempts; try again later")
     assert await is_served(owner)
-    counts = dict(sasl.broker.broker.engine.authentication.counts())[MINE]
+    counts = dict(sasl.broker.broker.services.access.authentication.counts())[MINE]
     assert (counts.succeeded, counts.failed, counts.refused) == (1, 3, 1)
     entries = sasl.broker.broker.accountings.of(MINE).ledger.as_json(0)
     assert [(entry["rule"]["kind"], entry["user"]) for entry in entries] == [("authentication", "alice")]  # type: ignore[index]
@@ -395,7 +395,7 @@ async def test_connections_that_signed_in_or_were_refused_leave_no_cycles(
     monkeypatch.setattr(attempts, "USER_FAILURES_BURST", 10_000)
     monkeypatch.setattr(attempts, "ADDRESS_FAILURES_BURST", 10_000)
     as_often_as_it_likes(monkeypatch)
-    sasl.broker.broker.engine.authentication.max_reauth_ms = 60_000
+    sasl.broker.broker.services.access.authentication.max_reauth_ms = 60_000
     listener = sasl.broker.broker.listeners.get(MINE)
     assert listener is not None
 

@@ -227,9 +227,9 @@ async def test_what_was_found_of_very_many_topics_without_partitions_is_put_toge
 
 
 async def test_offsets_in_zookeeper_of_very_many_partitions_are_looked_up_in_turns(house: House) -> None:
-    engine = house.broker.broker.engine
-    view = View(object(), engine.current.image, of_tenant_port(MINE))
-    call = Call(engine, view, API_TABLE[ApiKey.OFFSET_FETCH], 0, "", peer_address("127.0.0.1"))
+    services = house.broker.broker.services
+    view = View(object(), services.metadata.current.image, of_tenant_port(MINE))
+    call = Call(services, view, API_TABLE[ApiKey.OFFSET_FETCH], 0, "", peer_address("127.0.0.1"))
     for wanted in ([("orders", list(range(20_000)))], [(name, []) for name in HOLLOW], [("orders", [0] * 10_000)]):
         async with counted_turns() as turns:
             found = await old_offsets.fetch(call, "g", wanted)
@@ -302,7 +302,7 @@ async def test_the_answer_to_a_produce_of_very_many_topics_is_encoded_in_parts(
 async def test_of_an_answer_in_parts_only_that_is_encoded_again_which_tells_of_what_failed(house: House) -> None:
     await house.topic()
     channel = cast(Any, SimpleNamespace(peer_host="127.0.0.1"))
-    session = Session(house.broker.broker.engine, channel, of_tenant_port(MINE), ADVERTISED_TENANT, DISPATCH_TABLE)
+    session = Session(house.broker.broker.services, channel, of_tenant_port(MINE), ADVERTISED_TENANT, DISPATCH_TABLE)
     internal = session.view().namespace.topics[b"orders"].name
     results: list[list[TopicResult]] = [
         [(b"orders", [(0, 0, 7, -1, 0, None)])],
@@ -323,9 +323,9 @@ async def test_of_an_answer_in_parts_only_that_is_encoded_again_which_tells_of_w
 async def test_a_topic_that_is_named_again_and_again_is_looked_at_in_turns(house: House) -> None:
     again = MetadataRequest(topics=[MetadataRequestTopic(name="orders")] * 20_000)
     assert len((await house.mine.call(ApiKey.METADATA, 12, again)).topics) == 1
-    engine = house.broker.broker.engine
-    view = View(object(), engine.current.image, of_tenant_port(MINE))
-    call = Call(engine, view, API_TABLE[ApiKey.METADATA], 12, "", peer_address("127.0.0.1"))
+    services = house.broker.broker.services
+    view = View(object(), services.metadata.current.image, of_tenant_port(MINE))
+    call = Call(services, view, API_TABLE[ApiKey.METADATA], 12, "", peer_address("127.0.0.1"))
     assert len(list(metadata._topics(call, again))) == 20_000
 
 

@@ -26,13 +26,13 @@ async def shares(house: House) -> InstanceShares:
         await house.broker.create_topic(client, "orders", PARTITIONS)
         await coordinator_ready(client)
     await house.broker.update_instance(MINE, produce_bps=STATE_BYTES_PER_S_MIN)
-    return house.broker.broker.engine.accountings.of(MINE).shares
+    return house.broker.broker.services.accounting.accountings.of(MINE).shares
 
 
 async def test_who_commits_more_than_its_bandwidth_is_told_how_long_to_wait(
     house: House, shares: InstanceShares
 ) -> None:
-    clock = house.broker.broker.engine.clock
+    clock = house.broker.broker.services.clock
     before_ms = clock.monotonic_ms()
     answer = await house.mine.call(ApiKey.OFFSET_COMMIT, 7, commit_request(MUCH, metadata=METADATA))
     took_ms = clock.monotonic_ms() - before_ms
@@ -43,12 +43,12 @@ async def test_who_commits_more_than_its_bandwidth_is_told_how_long_to_wait(
     assert answer.throttle_time_ms < 2 * OWED_MS
     theirs = await house.theirs.call(ApiKey.OFFSET_COMMIT, 7, commit_request(MUCH, metadata=METADATA))
     assert theirs.throttle_time_ms == 0
-    ledger = house.broker.broker.engine.accountings.of(MINE).ledger.as_json(0)
+    ledger = house.broker.broker.services.accounting.accountings.of(MINE).ledger.as_json(0)
     assert [entry["rule"]["kind"] for entry in ledger] == ["instance_bandwidth"]  # type: ignore[index]
 
 
 def owe(house: House, shares: InstanceShares, debt_ms: int) -> None:
-    now_ms = house.broker.broker.engine.clock.monotonic_ms()
+    now_ms = house.broker.broker.services.clock.monotonic_ms()
     assert shares.state is not None
     assert shares.state.pace is not None
     shares.state.pace.due_ms = now_ms + debt_ms
@@ -62,8 +62,8 @@ async def test_another_connection_of_the_instance_writes_when_there_is_less_to_p
 
     assert await commit(another, {("orders", 0): 6}) == {("orders", 0): 0}
 
-    assert shares.state_debt_ms(house.broker.broker.engine.clock.monotonic_ms()) <= DEBT_MS_MAX + 50
-    assert not house.broker.broker.engine.state_write_queues, "nobody waits any more"
+    assert shares.state_debt_ms(house.broker.broker.services.clock.monotonic_ms()) <= DEBT_MS_MAX + 50
+    assert not house.broker.broker.services.coordination.state_write_queues, "nobody waits any more"
 
 
 async def test_few_requests_wait_and_the_others_are_told_to_try_again(house: House, shares: InstanceShares) -> None:
@@ -75,7 +75,7 @@ async def test_few_requests_wait_and_the_others_are_told_to_try_again(house: Hou
 
     answers = [call.result() for call in calls if call.done()]
     assert answers == [{("orders", 0): ErrorCode.COORDINATOR_NOT_AVAILABLE}] * 3
-    (queue,) = house.broker.broker.engine.state_write_queues.values()
+    (queue,) = house.broker.broker.services.coordination.state_write_queues.values()
     assert queue.waiting == WAITING_MAX
     for call, client in zip(calls, clients, strict=True):
         call.cancel()
@@ -86,7 +86,7 @@ async def test_who_goes_away_while_it_waits_holds_up_nobody(house: House, shares
     gone, another = await house.broker.client(house.my_port), await house.broker.client(house.my_port)
     owe(house, shares, DEBT_MS_MAX + 500)
     await gone.send(ApiKey.OFFSET_COMMIT, 7, commit_request({("orders", 0): 7}))
-    await house.broker.until(lambda: len(house.broker.broker.engine.state_write_queues) == 1)
+    await house.broker.until(lambda: len(house.broker.broker.services.coordination.state_write_queues) == 1)
     await gone.close()
 
     async with asyncio.timeout(10):

@@ -67,7 +67,7 @@ async def test_produce_is_refused_with_a_reason_when_what_was_bought_is_used(ful
 
 @pytest.mark.parametrize("version", [3, 9])
 async def test_the_ledger_says_that_the_storage_is_used_up(full: House, version: int) -> None:
-    ledger = full.broker.broker.engine.accountings.of(MINE).ledger
+    ledger = full.broker.broker.services.accounting.accountings.of(MINE).ledger
     before = ledger.totals["capacity"].count
 
     await produce(full.mine, "orders", RECORDS, version=version)
@@ -102,7 +102,7 @@ async def test_full_instance_reads_and_commits(full: House) -> None:
 async def test_retried_batch_that_was_appended_before_is_answered_as_such(house: House) -> None:
     await house.broker.update_instance(MINE, capacity_bytes=BOUGHT)
     await house.topic()
-    mine = batch(b"once", producer_id=house.broker.broker.engine.broker_id, producer_epoch=0, base_sequence=0)
+    mine = batch(b"once", producer_id=house.broker.broker.services.broker_id, producer_epoch=0, base_sequence=0)
     first = await produce(house.mine, "orders", mine)
     await fill(house)
 

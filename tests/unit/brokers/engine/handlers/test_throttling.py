@@ -73,7 +73,7 @@ async def test_connections_of_a_client_share_the_counter_and_other_clients_do_no
 async def test_the_connection_is_silent_until_the_delay_is_over(house: House) -> None:
     await house.topic()
     await house.broker.set_quota(MINE, {"producer_byte_rate": "199000"}, client_id=None)
-    loop = house.broker.broker.engine.loop
+    loop = house.broker.broker.services.loop
     began_s = loop.time()
 
     await house.mine.send(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"x" * 2_020_000), acks=1))
@@ -91,7 +91,7 @@ async def test_the_connection_is_silent_until_the_delay_is_over(house: House) ->
 async def test_acks_zero_mutes_without_a_word(house: House) -> None:
     await house.topic(max_message_bytes="3000000")
     await house.broker.set_quota(MINE, {"producer_byte_rate": "199000"}, client_id=None)
-    loop = house.broker.broker.engine.loop
+    loop = house.broker.broker.services.loop
     began_s = loop.time()
 
     await house.mine.send(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"x" * 2_020_000), acks=0))

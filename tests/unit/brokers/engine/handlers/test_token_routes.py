@@ -19,6 +19,7 @@ from brokers.contract.authentication_limits import ADDRESS_FAILURES_BURST
 from brokers.contract.documents import change_to_json
 from brokers.contract.oauth import CONFIGURATION, OAuthDocument
 from brokers.engine.access import attempts
+from brokers.engine.cluster.image import ImageDelta
 from brokers.engine.cluster.tree import Create, Delete, Operation, Set
 from brokers.engine.handlers import logins
 from brokers.engine.protocol.apis import ApiKey
@@ -61,11 +62,11 @@ class TokenHouse(SaslHouse):
             operations.append(Set(path, document.to_json(), None))
         change = change_to_json([f"instances/{instance_id}/oauth/{CONFIGURATION}"])
         await tree.commit([*operations, Create(paths.CHANGE_PREFIX, change, sequence=True)])
-        tokens = self.broker.broker.engine.authentication.tokens
+        tokens = self.broker.broker.services.access.authentication.tokens
         await self.broker.until(lambda: tokens.configuration(instance_id) == document)
 
     def logins(self, name: str = "alice") -> int:
-        return self.broker.broker.engine.authentication.logins.count(MINE, name)
+        return self.broker.broker.services.access.authentication.logins.count(MINE, name)
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ async def test_a_token_opens_a_session_that_lasts_as_long_as_the_token(house: To
 
 
 async def test_a_session_lasts_no_longer_than_the_broker_allows(house: TokenHouse, issuer: Issuer) -> None:
-    house.broker.broker.engine.authentication.max_reauth_ms = 5_000
+    house.broker.broker.services.access.authentication.max_reauth_ms = 5_000
     answer = await bring(await house.connect(), issuer.token(lifetime_s=60))
     assert answer.session_lifetime_ms == 5_000
     assert (await bring(await house.connect(), issuer.token(lifetime_s=2))).session_lifetime_ms <= 2_000
@@ -153,7 +154,7 @@ async def test_an_invalid_token_is_told_first_and_fails_when_the_client_has_conf
         answer = await refused(client, token)
         assert (answer.error_code, answer.error_message) == (FAILED, INVALID)
         assert await client.is_closed()
-    counts = dict(house.broker.broker.engine.authentication.counts())[MINE]
+    counts = dict(house.broker.broker.services.access.authentication.counts())[MINE]
     assert (counts.succeeded, counts.failed) == (0, 5)
 
 
@@ -196,7 +197,7 @@ async def test_a_token_that_is_known_is_not_checked_again(
 ) -> None:
     token = issuer.token()
     assert (await bring(await house.connect(), token)).error_code == 0
-    verifier = house.broker.broker.engine.authentication.tokens._verifier
+    verifier = house.broker.broker.services.access.authentication.tokens._verifier
     monkeypatch.setattr(type(verifier), "verify", None)
     assert (await bring(await house.connect(), token)).error_code == 0
     assert house.logins() == 2
@@ -205,7 +206,7 @@ async def test_a_token_that_is_known_is_not_checked_again(
 async def test_tokens_are_checked_beside_the_loop(
     house: TokenHouse, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verifier = house.broker.broker.engine.authentication.tokens._verifier
+    verifier = house.broker.broker.services.access.authentication.tokens._verifier
     threads: list[str] = []
     verify = type(verifier).verify
 
@@ -318,7 +319,7 @@ async def test_a_user_of_the_name_that_is_disabled_is_kept_out_and_cut(house: To
 async def test_a_configuration_that_goes_while_a_token_is_looked_at_lets_nobody_in(
     house: TokenHouse, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verifier = house.broker.broker.engine.authentication.tokens._verifier
+    verifier = house.broker.broker.services.access.authentication.tokens._verifier
     may_go_on, verify = threading.Event(), type(verifier).verify
 
     def held(*given: Any) -> Any:
@@ -328,7 +329,7 @@ async def test_a_configuration_that_goes_while_a_token_is_looked_at_lets_nobody_
     monkeypatch.setattr(type(verifier), "verify", held)
     client = await house.connect()
     bringing = asyncio.create_task(bring(client, issuer.token()))
-    await house.broker.until(lambda: house.broker.broker.engine.authentication.hashing_permits.would_wait())
+    await house.broker.until(lambda: house.broker.broker.services.access.authentication.hashing_permits.would_wait())
     await house.configure(None)
     may_go_on.set()
     assert (await bringing).error_code == FAILED
@@ -350,7 +351,7 @@ async def test_an_address_that_brings_wrong_tokens_is_not_looked_at_for_a_while(
     answer = await bring(client, issuer.token(), is_new=False)
     assert (answer.error_code, answer.error_message) == (FAILED, "too many failed attempts; try again later")
     assert await is_served(old)
-    assert dict(house.broker.broker.engine.authentication.counts())[MINE].refused == 1
+    assert dict(house.broker.broker.services.access.authentication.counts())[MINE].refused == 1
 
 
 async def test_a_key_that_is_not_known_is_asked_for_now_and_then(
@@ -363,7 +364,7 @@ async def test_a_key_that_is_not_known_is_asked_for_now_and_then(
     await refused(await house.connect(), issuer.token(aud="other"))
     assert await tree.get(wish) is None, "the key is known"
     await refused(await house.connect(), Issuer("two").token())
-    tokens = house.broker.broker.engine.authentication.tokens
+    tokens = house.broker.broker.services.access.authentication.tokens
     await house.broker.until(lambda: not tokens._requests)
     await tree.commit([Delete(wish, None)])
     for _ in range(3):
@@ -397,7 +398,7 @@ async def test_a_document_that_makes_no_sense_leaves_what_was_known(house: Token
 async def test_an_instance_that_goes_takes_its_configuration_along(house: TokenHouse) -> None:
     current = house.broker.broker.current
     assert current.image.oauth.of_instance(MINE)
-    assert not current.image.with_changes(instances={MINE: None}).oauth.of_instance(MINE)
+    assert not current.image.with_changes(ImageDelta(instances={MINE: None})).oauth.of_instance(MINE)
 
 
 async def test_passwords_and_tokens_that_are_wrong_count_together_by_address(

@@ -146,7 +146,7 @@ async def test_deleting_frees_the_name_and_forgets_the_data(house: House) -> Non
     request = DeleteTopicsRequest(topics=[], topic_names=["orders", "nowhere"], timeout_ms=5_000)
     answer = await house.mine.call(ApiKey.DELETE_TOPICS, 5, request)
     await house.topic()
-    table = house.broker.broker.engine.table
+    table = house.broker.broker.services.storage.table
     # Its log waits for the checkpoint files to forget the one before.
     await house.broker.until(lambda: (held := table.get(f"{MINE}.orders", 0)) is not None and held.is_leader)
 
@@ -217,7 +217,7 @@ async def test_topics_made_at_the_same_time_find_no_more_room_than_there_is(hous
 
     await metadata_of(house.mine, *(f"auto{number}" for number in range(20)), auto_create=True)
     await asyncio.gather(*(create(client, wanted_topic(f"made{number}", 3)) for number, client in enumerate(clients)))
-    await house.broker.until(lambda: not house.broker.broker.engine.creating)
+    await house.broker.until(lambda: not house.broker.broker.services.metadata.creating)
     await house.broker.until(lambda: partitions_seen(house) >= 6)
     assert partitions_seen(house) == 6
     growing = [CreatePartitionsTopic(name=f"auto{number}", count=4, assignments=None) for number in range(2)]

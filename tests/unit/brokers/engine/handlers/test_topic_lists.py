@@ -159,7 +159,7 @@ async def test_a_fetch_that_waits_is_given_nothing_that_came_after_its_list(hous
     await house.topic()
     writer = await house.broker.internal_client(MINE)
     await house.mine.send(ApiKey.FETCH, FETCH_VERSION, fetch_request("orders", max_wait_ms=20_000))
-    partition = house.broker.broker.engine.table.get(f"{MINE}.orders", 0)
+    partition = house.broker.broker.services.storage.table.get(f"{MINE}.orders", 0)
     assert partition is not None
     await house.broker.until(lambda: partition.waits)
 
@@ -174,9 +174,9 @@ async def test_a_fetch_that_waits_is_given_nothing_that_came_after_its_list(hous
 async def test_a_long_call_asks_the_lists_of_the_moment(house: House) -> None:
     """It goes on with the image it began with, and others are in force when it comes to its last topic."""
     await house.topic()
-    engine = house.broker.broker.engine
-    session_view = View(object(), engine.current.image, of_tenant_port(MINE))
-    call = Call(engine, session_view, API_TABLE[ApiKey.DELETE_TOPICS], 6, "", peer_address("127.0.0.1"))
+    services = house.broker.broker.services
+    session_view = View(object(), services.metadata.current.image, of_tenant_port(MINE))
+    call = Call(services, session_view, API_TABLE[ApiKey.DELETE_TOPICS], 6, "", peer_address("127.0.0.1"))
     topic = session_view.namespace.topics[b"orders"]
     assert call.refusal(topic, "orders") == 0
 

@@ -135,7 +135,9 @@ async def test_a_leader_verifies_with_the_coordinator_in_the_same_broker(house: 
     await producer.add(("orders", 0))
     partitions = [("ins-aaaaaaaa.orders", 0), ("ins-aaaaaaaa.orders", 1)]
 
-    codes = await house.broker.broker.engine.verify_transaction("ins-aaaaaaaa.tx", *producer.identity, partitions)
+    codes = await house.broker.broker.services.coordination.verify_transaction(
+        "ins-aaaaaaaa.tx", *producer.identity, partitions
+    )
 
     assert codes == dict(zip(partitions, [NONE, ErrorCode.TRANSACTION_ABORTABLE], strict=True))
 

@@ -45,7 +45,7 @@ class Coordinator:
         self.asked = asyncio.Event()
         self.may_answer = asyncio.Event()
         self.may_answer.set()
-        house.broker.broker.engine.verify_transaction = self.verify
+        house.broker.broker.services.coordination.verify_transaction = self.verify
 
     async def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[tuple[str, int]]
@@ -63,7 +63,7 @@ async def coordinator(house: House) -> Coordinator:
 
 
 def held(house: House, index: int = 0) -> Partition:
-    result = house.broker.broker.engine.table.get(f"{MINE}.orders", index)
+    result = house.broker.broker.services.storage.table.get(f"{MINE}.orders", index)
     assert result is not None
     return result
 
@@ -82,8 +82,8 @@ async def marked(
         topics=[WritableTxnMarkerTopic(name=f"{MINE}.{topic}", partition_indexes=[index])],
         coordinator_epoch=0,
     )
-    engine = house.broker.broker.engine
-    answer = await write_markers(engine, WriteTxnMarkersRequest(markers=[marker]), timeout_ms=100)
+    services = house.broker.broker.services
+    answer = await write_markers(services, WriteTxnMarkersRequest(markers=[marker]), timeout_ms=100)
     return int(answer.markers[0].topics[0].partitions[0].error_code)
 
 
@@ -103,7 +103,7 @@ async def test_the_coordinator_is_asked_once_for_each_partition_of_a_transaction
         ((7, 0), [(f"{MINE}.orders", 1)]),
     ]
     assert {question[0] for question in coordinator.questions} == {
-        house.broker.broker.engine.current.image.instances[MINE].id + internal_id.removeprefix(MINE)
+        house.broker.broker.services.metadata.current.image.instances[MINE].id + internal_id.removeprefix(MINE)
     }
 
 
@@ -177,8 +177,8 @@ async def test_a_client_that_goes_while_the_coordinator_is_asked_has_nothing_app
     leaving = await house.broker.client(house.my_port)
     await leaving.send(ApiKey.PRODUCE, 9, produce_request("orders", of_transaction(), acks=-1, transactional_id=TX))
     await coordinator.asked.wait()
-    engine = house.broker.broker.engine
-    (asking,) = [task for task in engine.tasks if "_contained" in repr(task.get_coro())]
+    services = house.broker.broker.services
+    (asking,) = [task for task in services.tasks if "_contained" in repr(task.get_coro())]
     await leaving.close()
     await house.broker.until(asking.done)
     coordinator.may_answer.set()
@@ -304,10 +304,10 @@ async def test_a_marker_is_answered_when_it_is_replicated_or_the_time_is_over(
     partition = held(house)
     partition.become_leader(partition.leader_epoch, (1, 2), (1, 2), 1, 0)
     assert await marked(house, committed=True) == ErrorCode.REQUEST_TIMED_OUT
-    engine = house.broker.broker.engine
+    services = house.broker.broker.services
     ending = asyncio.create_task(marked(house, committed=True))
     await house.broker.until(lambda: partition.log_end_offset == 3)
-    partition.follower_fetched(2, 1, 3, 0, engine.clock.monotonic_ms())
+    partition.follower_fetched(2, 1, 3, 0, services.clock.monotonic_ms())
     assert await ending == 0
     assert await marked(house, committed=True, epoch=-1) == ErrorCode.INVALID_REQUEST
 

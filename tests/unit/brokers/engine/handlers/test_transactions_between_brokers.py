@@ -54,7 +54,7 @@ class Pair:
             await self.brokers[id].until(lambda at=index, held=table: held.get(name, at) is not None)
 
     def coordinator(self, name: str) -> int:
-        runtime = self.brokers[1].broker.engine.transactions
+        runtime = self.brokers[1].broker.services.coordination.transactions
         assert runtime is not None
         topic = self.brokers[1].broker.current.image.topics[TRANSACTIONS_TOPIC]
         return topic.partitions[runtime.partition_of(name)].leader
@@ -133,7 +133,7 @@ async def test_a_leader_asks_the_coordinator_wherever_it_is(pair: Pair, leader: 
 
     assert await pair.sent(producer, "orders", 1, leader) == ErrorCode.TRANSACTION_ABORTABLE
     assert await pair.sent(producer, "orders", 0, leader) == NONE
-    verify = pair.brokers[leader].broker.engine.verify_transaction
+    verify = pair.brokers[leader].broker.services.coordination.verify_transaction
     wanted = [("orders", 0), ("orders", 1)]
     zombie = (producer.producer_id, producer.producer_epoch + 1)
     assert await verify(producer.name, *producer.identity, wanted) == {
@@ -150,9 +150,9 @@ async def test_a_coordinator_is_not_believed_once_a_later_one_has_written_a_mark
     await pair.create("orders", leader, leader)
     producer = await pair.begin_at(1)
     await producer.add(("orders", 0), ("orders", 1))
-    engine = pair.brokers[leader].broker.engine
-    runtime = engine.transactions
-    topic = engine.current.image.topics[TRANSACTIONS_TOPIC]
+    services = pair.brokers[leader].broker.services
+    runtime = services.coordination.transactions
+    topic = services.metadata.current.image.topics[TRANSACTIONS_TOPIC]
     assert runtime is not None
     epoch = topic.partitions[runtime.partition_of(producer.name)].leader_epoch
     for index, coordinator_epoch in ((0, epoch), (1, epoch + 1)):
@@ -199,7 +199,7 @@ async def test_the_next_coordinator_finishes_what_was_decided(pair: Pair) -> Non
     await first.until(lambda: 2 not in first.broker.current.image.brokers)
     assert await producer.end(committed=True) == NONE
     await producer.reaches("PrepareCommit")
-    runtime = first.broker.engine.transactions
+    runtime = first.broker.services.coordination.transactions
     assert runtime is not None
 
     runtime.lost(runtime.partition_of(producer.name))

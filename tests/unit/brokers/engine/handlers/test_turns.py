@@ -117,23 +117,23 @@ def _name_of(field: ListField) -> str:
 
 async def test_who_hangs_up_while_its_request_is_decoded_pays_for_what_was_done(house: House) -> None:
     """Else a tenant would keep the loop busy for nothing."""
-    engine = house.broker.broker.engine
+    services = house.broker.broker.services
     listener = house.broker.broker.listeners.get(MINE)
     assert listener is not None
     lines = [DeleteRecordsPartition(partition_index=index, offset=0) for index in range(20_000)]
     request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=lines)], timeout_ms=1_000)
-    used_us = engine.accountings.of(MINE).request_time.used_us
+    used_us = services.accounting.accountings.of(MINE).request_time.used_us
     await house.mine.send(ApiKey.DELETE_RECORDS, 2, request)
-    await house.broker.until(lambda: engine.accountings.of(MINE).request_time.used_us > used_us)
+    await house.broker.until(lambda: services.accounting.accountings.of(MINE).request_time.used_us > used_us)
     await house.mine.close()
     await house.broker.until(lambda: not listener.connections)
     # Nobody works on it any more, and its place is free.
-    await house.broker.until(lambda: not engine.decoded_places._taken_bytes)
+    await house.broker.until(lambda: not services.accounting.decoded_places._taken_bytes)
 
 
 async def test_a_request_is_charged_what_it_takes_to_receive_it(house: House) -> None:
     """However little is done with it: a group that this broker does not coordinate, or a member that says too much."""
-    time = house.broker.broker.engine.accountings.of(MINE).request_time
+    time = house.broker.broker.services.accounting.accountings.of(MINE).request_time
     said = bytes(900_000)
     request = JoinGroupRequest(
         group_id="g",
@@ -149,7 +149,7 @@ async def test_a_request_is_charged_what_it_takes_to_receive_it(house: House) ->
 
 
 async def test_a_short_request_is_charged_its_part_of_the_network(house: House) -> None:
-    time = house.broker.broker.engine.accountings.of(MINE).request_time
+    time = house.broker.broker.services.accounting.accountings.of(MINE).request_time
     used_us = time.used_us
     for _ in range(10):
         await house.mine.call(ApiKey.LIST_GROUPS, 4, ListGroupsRequest())

@@ -187,7 +187,7 @@ async def test_nobody_takes_over_the_open_transaction_of_another_tenant_by_guess
     await stranger.begin()
     groups = [f"g{number}" for number in range(100)]
     internal = [f"{THEIRS}.{group}" for group in groups]
-    runtime = house.broker.broker.engine.groups
+    runtime = house.broker.broker.services.coordination.groups
     assert runtime is not None
     (beside, *_) = [
         group
@@ -217,7 +217,7 @@ async def test_a_transaction_has_no_offsets_without_a_group(house: House, produc
 async def test_what_a_transaction_holds_survives_the_coordinator(house: House, producer: Producer) -> None:
     await producer.add_offsets()
     assert await producer.send_offset(10) == 0
-    groups = house.broker.broker.engine.groups
+    groups = house.broker.broker.services.coordination.groups
     assert groups is not None
 
     for shard in list(groups.shards()):

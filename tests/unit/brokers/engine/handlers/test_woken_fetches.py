@@ -36,7 +36,7 @@ def led(house: House, index: int = 0) -> Partition:
 
 
 def charged_us(house: House) -> int:
-    return house.broker.broker.engine.accountings.of(MINE).request_time.used_us
+    return house.broker.broker.services.accounting.accountings.of(MINE).request_time.used_us
 
 
 async def all_waiting(house: House, partitions: list[int], count: int, wait_ms: int = WAIT_MS) -> list[WireClient]:
@@ -92,14 +92,14 @@ async def test_what_one_event_wakes_is_served_in_many_rounds_and_paid_for(
     wait_ms = 3_000 if wake == "expiry" else WAIT_MS
     clients = await all_waiting(house, list(range(WIDE)), WAITING, wait_ms)
     loop, served, most = asyncio.get_running_loop(), 0, 0
-    record = house.broker.broker.engine.loop_turns.record
+    record = house.broker.broker.services.accounting.loop_turns.record
 
     def counted(api_key: int, instance_id: str | None, spent_s: float) -> None:
         nonlocal served
         served += api_key == ApiKey.FETCH
         record(api_key, instance_id, spent_s)
 
-    monkeypatch.setattr(house.broker.broker.engine, "loop_turns", Recorder(counted))
+    monkeypatch.setattr(house.broker.broker.services.accounting, "loop_turns", Recorder(counted))
     before_us = charged_us(house)
     over = False
 
@@ -133,6 +133,6 @@ async def test_a_client_that_leaves_between_its_wake_and_its_turn_is_not_served(
     for client in clients[1::2]:
         await client.receive(ApiKey.FETCH, 12)
     await house.broker.until(lambda: not led(house, WIDE - 1).waits)
-    assert house.broker.broker.engine.waiting_calls.count(MINE) == 0
-    assert not house.broker.broker.engine.deadlines._by_tick
+    assert house.broker.broker.services.access.waiting_calls.count(MINE) == 0
+    assert not house.broker.broker.services.deadlines._by_tick
     assert house.broker.broker.listeners.counters.faults == 0

@@ -26,7 +26,7 @@ async def test_members_that_join_together_are_answered_in_many_rounds(
 ) -> None:
     await coordinated(house.mine)
     loop, answered, most, is_over = asyncio.get_running_loop(), 0, 0, False
-    record = house.broker.broker.engine.loop_turns.record
+    record = house.broker.broker.services.accounting.loop_turns.record
 
     def counted(api_key: int, instance_id: str | None, spent_s: float) -> None:
         nonlocal answered
@@ -39,7 +39,7 @@ async def test_members_that_join_together_are_answered_in_many_rounds(
         if not is_over:
             loop.call_soon(each_round, answered)
 
-    monkeypatch.setattr(house.broker.broker.engine, "loop_turns", Recorder(counted))
+    monkeypatch.setattr(house.broker.broker.services.accounting, "loop_turns", Recorder(counted))
     clients = [await house.broker.client(house.my_port) for _ in range(MEMBERS)]
     each_round(0)
     for client in clients:

@@ -13,7 +13,7 @@ from brokers.contract import paths
 from brokers.contract.documents import config_change_to_json, config_to_json
 from brokers.engine.cluster.tree import Create, Delete, Set
 from brokers.engine.network.address_rates import ADDRESSES_MAX, FORGOTTEN_MS, AddressRates
-from brokers.engine.network.held_connections import HELD_PER_INSTANCE_MAX, HeldConnections
+from brokers.engine.network.throttled_connections import THROTTLED_PER_INSTANCE_MAX, ThrottledConnections
 from quotas.rates import WINDOW_COUNT, WINDOW_MS
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.wire import HOST, WireClient
@@ -88,15 +88,15 @@ def test_counters_never_outnumber_the_bound(steps: list[tuple[int, int]]) -> Non
 
 
 async def test_an_instance_has_so_many_connections_kept_unread_and_no_more() -> None:
-    held = HeldConnections(asyncio.get_running_loop())
-    sockets = [socket.socket() for _ in range(HELD_PER_INSTANCE_MAX + 2)]
+    held = ThrottledConnections(asyncio.get_running_loop())
+    sockets = [socket.socket() for _ in range(THROTTLED_PER_INSTANCE_MAX + 2)]
     for each in sockets:
         held.hold(MINE, each, WINDOW_MS)
     held.hold(THEIRS, other := socket.socket(), WINDOW_MS)
-    assert [each.fileno() >= 0 for each in sockets] == [True] * HELD_PER_INSTANCE_MAX + [False] * 2
-    assert (held.count, other.fileno() >= 0) == (HELD_PER_INSTANCE_MAX + 1, True)
+    assert [each.fileno() >= 0 for each in sockets] == [True] * THROTTLED_PER_INSTANCE_MAX + [False] * 2
+    assert (held.count, other.fileno() >= 0) == (THROTTLED_PER_INSTANCE_MAX + 1, True)
     held.end_one()
-    assert held.count == HELD_PER_INSTANCE_MAX
+    assert held.count == THROTTLED_PER_INSTANCE_MAX
     assert other.fileno() >= 0
     held.end_all(MINE)
     held.end_all(THEIRS)
@@ -110,14 +110,14 @@ async def test_whoever_opens_too_many_is_kept_waiting_and_closed_and_others_are_
         await limit(broker, HOST, 1)
         listeners = broker.broker.listeners
         clients = await flood(broker, port, BURST_OF_ONE + 2)
-        await broker.until(lambda: listeners.held.count == 2)
+        await broker.until(lambda: listeners.policy.throttled.count == 2)
         assert [await is_served(client) for client in clients[:BURST_OF_ONE]] == [True] * BURST_OF_ONE
         (other,) = await flood(broker, other_port, 1)
         assert await is_served(other)
 
         assert await clients[-1].is_closed()
         assert await clients[-2].is_closed()
-        assert listeners.held.count == 0
+        assert listeners.policy.throttled.count == 0
         assert listeners.counters.refused == {"address_rate": 2}
         assert listeners.count == BURST_OF_ONE + 1
         (entry,) = broker.broker.accountings.of(MINE).ledger.as_json(broker.broker.clock.now_ms())
@@ -130,7 +130,7 @@ async def test_the_limit_of_an_address_goes_before_that_of_all_and_changes_are_i
         port = await broker.create_instance(MINE)
         await limit(broker, None, 0)
         (client,) = await flood(broker, port, 1)
-        await broker.until(lambda: broker.broker.listeners.held.count == 1)
+        await broker.until(lambda: broker.broker.listeners.policy.throttled.count == 1)
         await limit(broker, HOST, 1_000)
         (client,) = await flood(broker, port, 1)
         assert await is_served(client)
@@ -145,9 +145,9 @@ async def test_a_port_that_closes_ends_who_is_kept_waiting_behind_it(tmp_path: P
         port = await broker.create_instance(MINE)
         await limit(broker, None, 0)
         (client,) = await flood(broker, port, 1)
-        await broker.until(lambda: broker.broker.listeners.held.count == 1)
+        await broker.until(lambda: broker.broker.listeners.policy.throttled.count == 1)
         broker.broker.listeners.close(MINE)
-        assert broker.broker.listeners.held.count == 0
+        assert broker.broker.listeners.policy.throttled.count == 0
         assert await client.is_closed()
 
 
@@ -156,7 +156,7 @@ async def test_the_proxys_client_is_whose_connections_are_counted(tmp_path: Path
         (port,) = await opened(broker, route("balanced", proxies=(HOST,)))
         await limit(broker, "192.0.2.7", 0)
         held = await proxied(broker, port, header("192.0.2.7"))
-        await broker.until(lambda: broker.broker.listeners.held.count == 1)
+        await broker.until(lambda: broker.broker.listeners.policy.throttled.count == 1)
         assert await is_served(await proxied(broker, port, header("192.0.2.8")))
         assert broker.broker.listeners.count == 1
         assert await held.is_closed()
@@ -167,8 +167,8 @@ async def test_a_flood_beyond_the_bound_is_closed_at_once(tmp_path: Path) -> Non
     async with InProcessBroker(tmp_path) as broker:
         port = await broker.create_instance(MINE)
         await limit(broker, None, 0)
-        clients = await flood(broker, port, HELD_PER_INSTANCE_MAX + 20)
+        clients = await flood(broker, port, THROTTLED_PER_INSTANCE_MAX + 20)
         listeners = broker.broker.listeners
         await broker.until(lambda: sum(listeners.counters.refused.values()) == len(clients))
-        assert listeners.held.count <= HELD_PER_INSTANCE_MAX
+        assert listeners.policy.throttled.count <= THROTTLED_PER_INSTANCE_MAX
         assert listeners.count == 0

@@ -24,9 +24,9 @@ from brokers.engine.network.buffers import (
     RentedBuffer,
     UnreadBytes,
 )
+from brokers.engine.network.inbound_frames import InboundFrames
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.memory_relief import slowest
-from brokers.engine.network.received import Received
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request
 from brokers.engine.protocol.headers import encode_request_frame
@@ -290,17 +290,17 @@ class Sending:
 
     def __init__(self, buffers: FrameBuffers, owner: str, filled: int, *, is_waiting: bool = False) -> None:
         self.is_waiting = is_waiting
-        self.received = Received(UnreadBytes(), buffers, owner)
+        self.inbound = InboundFrames(UnreadBytes(), buffers, owner)
         buffer = buffers.rent(20 * MIB, owner)
         assert buffer is not None
-        self.received.large = LargeFrame(buffer, 20 * MIB, memoryview(b""))
+        self.inbound.large = LargeFrame(buffer, 20 * MIB, memoryview(b""))
         self.fill(buffers, filled)
 
     def fill(self, buffers: FrameBuffers, filled: int) -> None:
-        frame = self.received.large
+        frame = self.inbound.large
         assert frame is not None
         frame.filled += filled
-        buffers.received(frame.buffer, frame.filled, self.received.owner)
+        buffers.received(frame.buffer, frame.filled, self.inbound.owner)
 
     def close(self, reason: str) -> None:
         raise AssertionError(reason)

@@ -111,7 +111,7 @@ class House:
             kept.append(AuditEvent.from_json(value))
             return True
 
-        self.broker.broker.engine.audit.append = keep
+        self.broker.broker.services.access.audit.append = keep
         return kept
 
     def users(self, instance_id: str = MINE) -> list[str]:
@@ -190,8 +190,8 @@ async def test_a_certificate_that_is_refused_is_in_the_audit_log_with_the_reason
         assert await is_refused(house, authority, file), reason
         assert await is_refused(house, authority, file), reason
     assert await is_served(await house.connect(authority, files["bob"]))
-    engine = house.broker.broker.engine
-    engine.audit.finish()
+    services = house.broker.broker.services
+    services.access.audit.finish()
     reported = {(event.items[0].after or {})["reason"]: event for event in events}
     assert reported.keys() == refused.keys()
     for reason, event in reported.items():
@@ -199,7 +199,7 @@ async def test_a_certificate_that_is_refused_is_in_the_audit_log_with_the_reason
         assert event.user == ("carol" if reason == "user_shut_out" else "")
         assert event.items[0].action == "client.sign_in_failed"
         assert (event.items[0].after or {})["mechanism"] == "TLS"
-    assert dict(engine.authentication.counts())[MINE].failed == 2 * len(refused)
+    assert dict(services.access.authentication.counts())[MINE].failed == 2 * len(refused)
 
 
 async def test_who_speaks_no_tls_or_hangs_up_has_not_tried_to_sign_in(
@@ -216,7 +216,7 @@ async def test_who_speaks_no_tls_or_hangs_up_has_not_tried_to_sign_in(
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
-    house.broker.broker.engine.audit.finish()
+    house.broker.broker.services.access.audit.finish()
     assert not events
 
 
@@ -231,7 +231,7 @@ async def test_certificates_from_many_addresses_are_a_bounded_number_of_events(
     error = CertificateRefused("its certificate is revoked", REVOKED)
     for number in range(1_000):
         listener.on_handshake_failed(f"10.0.{number // 250}.{number % 250}", error)
-    house.broker.broker.engine.audit.finish()
+    house.broker.broker.services.access.audit.finish()
     assert len(events) <= 2 * TALLIES_PER_INSTANCE_MAX + 1
     assert sum(event.requests for event in events) == 1_000
 

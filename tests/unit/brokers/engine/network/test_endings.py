@@ -9,7 +9,7 @@ import pytest
 from brokers.engine.network import endings
 from brokers.engine.network.buffers import FrameBuffers, LargeFrame, UnreadBytes
 from brokers.engine.network.endings import Deadlines
-from brokers.engine.network.received import SIZE, Received
+from brokers.engine.network.inbound_frames import SIZE, InboundFrames
 
 SWEEP_MS = 10_000
 DEADLINES = Deadlines(idle_ms=600_000, sweep_ms=SWEEP_MS)
@@ -26,7 +26,7 @@ class Peer:
     is_stalled: bool = False
     is_waiting: bool = False
     unsent_bytes: int = 0
-    received: Received = field(default_factory=lambda: Received(UnreadBytes(), FrameBuffers(), "ins-a"))
+    inbound: InboundFrames = field(default_factory=lambda: InboundFrames(UnreadBytes(), FrameBuffers(), "ins-a"))
 
     def close(self, reason: str) -> None:
         raise AssertionError(reason)
@@ -36,9 +36,9 @@ class Peer:
         if size_bytes > 65_536:
             buffer = FrameBuffers().rent(size_bytes, "ins-a")
             assert buffer is not None
-            self.received.large = LargeFrame(buffer, size_bytes, memoryview(b"x"))
+            self.inbound.large = LargeFrame(buffer, size_bytes, memoryview(b"x"))
         else:
-            self.received.keep(SIZE.pack(size_bytes) + b"x")
+            self.inbound.keep(SIZE.pack(size_bytes) + b"x")
         return self
 
     def ends_after_ms(self, *, trickles: bool = False, is_contended: bool = False, sweeps_max: int = 1_000) -> int:
@@ -56,7 +56,7 @@ class Peer:
 
 
 def asked(peer: Peer) -> Peer:
-    peer.received.frames = peer.received.frames_swept = 1
+    peer.inbound.frames = peer.inbound.frames_swept = 1
     return peer
 
 
@@ -96,7 +96,7 @@ def request_ends_ms(size_bytes: int) -> int:
 def test_one_request_after_the_other_is_no_slow_one() -> None:
     peer = asked(Peer()).half(60_000)
     for _ in range(100):
-        peer.received.frames += 1
+        peer.inbound.frames += 1
         peer.idle_ticks = 0
         endings.note_sweep(peer)
         assert peer.reason() is None

@@ -237,7 +237,7 @@ async def test_a_header_byte_by_byte_and_a_request_in_its_tail_are_both_read(tmp
 
 
 async def test_a_proxy_that_says_nothing_loses_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("brokers.engine.network.entering.PROXY_HEADER_MS_MAX", 50)
+    monkeypatch.setattr("brokers.engine.network.connection_handshake.PROXY_HEADER_MS_MAX", 50)
     async with InProcessBroker(tmp_path) as broker:
         (port,) = await opened(broker, route("balanced", proxies=(HOST,)))
         assert await (await broker.client(port)).is_closed()

@@ -34,8 +34,8 @@ async def test_instances_of_one_tenant_share_what_it_uses_of_the_loop(tmp_path: 
         first.used(now_s, now_s + TURN_S)
         assert second.is_spent and not alone.is_spent
         assert alone.tenant.key == ALONE, "an instance whose document names no tenant is its own"
-        assert broker.broker.engine._tenant_of(SECOND) == TENANT
-        assert broker.broker.engine._tenant_of(ALONE) == ALONE
+        assert broker.broker.services.metadata.current.tenant_of(SECOND) == TENANT
+        assert broker.broker.services.metadata.current.tenant_of(ALONE) == ALONE
 
         client = await broker.client(port)
         assert (await client.call(ApiKey.METADATA, 12, MetadataRequest(topics=None))).topics == []
@@ -96,6 +96,6 @@ async def test_the_weight_of_an_instance_and_its_tenant_follow_the_documents(tmp
         assert line.tenant.weight == TENANT_WEIGHT_MAX
         await broker.update_instance(FIRST, produce_bps=20 * MB)
         await broker.until(lambda: line.weight == weight_of(20 * MB, MB))
-        weights = broker.broker.engine._weights_of
+        weights = broker.broker.services.accounting.weights_of
         assert weights(FIRST, TENANT) == (line.weight, TENANT_WEIGHT_MAX)
         assert weights("ins-eeeeeeee", "ten-eeeeeeee") == (INSTANCE_WEIGHT_MAX, INSTANCE_WEIGHT_MAX)

@@ -200,7 +200,7 @@ async def test_older_versions_and_weak_ciphers_are_refused(broker: InProcessBrok
 async def test_a_handshake_that_stands_still_loses_its_place_and_keeps_nobody_waiting(
     broker: InProcessBroker, port: int, authority: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("brokers.engine.network.entering.HANDSHAKE_MS_MAX", 2_000)
+    monkeypatch.setattr("brokers.engine.network.connection_handshake.HANDSHAKE_MS_MAX", 2_000)
     silent = [await broker.client(port) for _ in range(20)]
     torn = [await broker.client(port) for _ in range(20)]
     for client in torn:

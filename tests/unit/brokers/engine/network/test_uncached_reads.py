@@ -87,7 +87,7 @@ def hold_readers(broker: InProcessBroker) -> HeldReaders:
 
 
 def use_readers(broker: InProcessBroker, readers: Executor) -> None:
-    broker.broker.engine.readers = readers
+    broker.broker.services.storage.readers = readers
     broker.broker.listeners.readers = readers
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from tests.testkit.small_segments import SMALL_SEGMENTS
 from tests.unit.brokers.engine.partitions.transactional import NOW_MS, TOPIC_ID
@@ -31,4 +32,4 @@ def partition(table: PartitionTable) -> Partition:
 @pytest.fixture
 def replicated(table: PartitionTable) -> Partition:
     """Broker 2 follows, and is in sync: what it has not fetched is not committed."""
-    return table.become_leader("ins-a.orders", 0, TOPIC_ID, 3, {}, now_ms=NOW_MS, replicas=(1, 2), isr=(1, 2))
+    return table.become_leader("ins-a.orders", 0, TOPIC_ID, 3, {}, now_ms=NOW_MS, role=PartitionRole((1, 2), (1, 2)))

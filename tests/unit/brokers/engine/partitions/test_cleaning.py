@@ -14,6 +14,7 @@ from brokers.engine.inspect import verify
 from brokers.engine.inspect.directories import find
 from brokers.engine.partitions.cleaning import CHECKPOINT, Cleaner, Work
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.partitions.transactions import append_marker
 from brokers.engine.partitions.verification import UNVERIFIED_OK
@@ -138,7 +139,7 @@ def test_a_checkpoint_outlives_a_restart_but_not_its_topic(tmp_path: Path) -> No
 def _cut(table: PartitionTable, partition: Partition, offset: int) -> None:
     """Somebody else was elected who did not have what lies from there on; then this broker leads again."""
     config = dict(COMPACT)
-    table.become_follower("t", 0, b"1" * 16, 1, config, leader=2, replicas=(1, 2), isr=(2,), now_ms=NOW_MS)
+    table.become_follower("t", 0, b"1" * 16, 1, config, now_ms=NOW_MS, role=PartitionRole((1, 2), (2,), 2))
     table.truncate(partition, offset, NOW_MS)
     table.become_leader("t", 0, b"1" * 16, 2, config, now_ms=NOW_MS)
 

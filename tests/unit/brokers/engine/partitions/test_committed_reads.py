@@ -12,6 +12,7 @@ from brokers.engine.partitions.following import append_fetched
 from brokers.engine.partitions.listing import list_offsets
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.producers import known_producers
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
@@ -235,7 +236,7 @@ def test_a_restart_keeps_transactions_and_what_was_aborted(
 def test_a_follower_knows_what_its_leader_knows(table: PartitionTable, partition: Partition) -> None:
     """IDE-9: it takes the batches over and answers alike once it leads."""
     follower = table.become_follower(
-        "ins-a.orders", 1, TOPIC_ID, 3, {}, leader=2, replicas=(2, 1), isr=(2, 1), now_ms=NOW_MS
+        "ins-a.orders", 1, TOPIC_ID, 3, {}, now_ms=NOW_MS, role=PartitionRole((2, 1), (2, 1), 2)
     )
     write(partition, 7, 0, b"a")
     write(partition, 8, 0, b"b")

@@ -7,7 +7,9 @@ from pathlib import Path
 from brokers.engine.partitions.following import append_fetched
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.reports import RecoveryReport
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.flushing import is_durable
 from tests.unit.brokers.engine.partitions.test_table import NOW_MS, opened
@@ -18,10 +20,11 @@ EPOCH = 3
 
 def follow(table: PartitionTable, index: int, count: int) -> Partition:
     partition = table.become_follower(
-        "t", index, TOPIC_ID, EPOCH, {}, leader=2, replicas=(1, 2), isr=(2,), now_ms=NOW_MS
+        "t", index, TOPIC_ID, EPOCH, {}, now_ms=NOW_MS, role=PartitionRole((1, 2), (2,), 2)
     )
     for offset in range(count):
-        data = build_batch([Record(NOW_MS, b"k", b"v")], base_offset=offset, leader_epoch=EPOCH)
+        data = build_batch([Record(NOW_MS, b"k", b"v")])
+        layout.assign(data, offset, EPOCH)
         append_fetched(partition, memoryview(data), offset + 1, 0, NOW_MS)
     return partition
 

@@ -11,6 +11,7 @@ import pytest
 from brokers.engine.partitions import offset_files
 from brokers.engine.partitions.following import append_fetched, has_holes
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage import checkpoints
@@ -33,7 +34,7 @@ def batch(offset: int, count: int = 1) -> bytes:
 def follow(table: PartitionTable, *offsets: int) -> Partition:
     """As the fetcher does."""
     partition = table.become_follower(
-        "t", 0, OLD, EPOCH, COMPACTED, leader=2, replicas=(1, 2), isr=(1, 2), now_ms=NOW_MS
+        "t", 0, OLD, EPOCH, COMPACTED, now_ms=NOW_MS, role=PartitionRole((1, 2), (1, 2), 2)
     )
     for offset in offsets:
         records, expected = memoryview(batch(offset)), partition.log_end_offset
@@ -72,7 +73,7 @@ def test_what_a_leader_acknowledged_behind_followed_holes_outlives_a_kill(tmp_pa
     follow(table, 0, 1, 2)
     flush(table)
     follow(table, 5, 9, 10)
-    led = table.become_leader("t", 0, OLD, EPOCH + 1, COMPACTED, now_ms=NOW_MS, replicas=(1, 2), isr=(1,))
+    led = table.become_leader("t", 0, OLD, EPOCH + 1, COMPACTED, now_ms=NOW_MS, role=PartitionRole((1, 2), (1,)))
     mine = memoryview(build_batch([Record(NOW_MS, b"k", b"acknowledged")]))
     assert led.append(mine, NOW_MS, acks=-1, produce_version=9).base_offset == 11
     result = after_a_kill(table, tmp_path)
@@ -141,7 +142,7 @@ def test_many_logs_with_holes_cost_one_write_of_the_file(tmp_path: Path, monkeyp
     followed = []
     for index in range(50):
         partition = table.become_follower(
-            "t", index, OLD, EPOCH, COMPACTED, leader=2, replicas=(1, 2), isr=(1, 2), now_ms=NOW_MS
+            "t", index, OLD, EPOCH, COMPACTED, now_ms=NOW_MS, role=PartitionRole((1, 2), (1, 2), 2)
         )
         append_fetched(partition, memoryview(batch(5)), 6, 0, NOW_MS)
         followed.append(partition)

@@ -8,6 +8,7 @@ import pytest
 
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import error_codes
 
@@ -23,7 +24,7 @@ def test_a_partition_that_was_deleted_and_made_again_is_found_again(tmp_path: Pa
     table.recover(NOW_MS)
     session = FollowerSession(1, REPLICA, 7)
     before = table.become_follower(
-        "t", 0, TOPIC_ID, 5, {}, leader=REPLICA, replicas=(1, REPLICA), isr=(REPLICA,), now_ms=NOW_MS
+        "t", 0, TOPIC_ID, 5, {}, now_ms=NOW_MS, role=PartitionRole((1, REPLICA), (REPLICA,), REPLICA)
     )
     assert not session.asks(KEY, (0, 6, 0, -1, 0, 1_000), before, NOW_MS)
     line = session.lines[KEY]
@@ -31,7 +32,7 @@ def test_a_partition_that_was_deleted_and_made_again_is_found_again(tmp_path: Pa
     assert line.partition is None, "what was refused is looked for anew"
 
     table.delete("t", 0, now_ms=NOW_MS)
-    after = table.become_leader("t", 0, TOPIC_ID, 6, {}, now_ms=NOW_MS, replicas=(1, REPLICA), isr=(1,))
+    after = table.become_leader("t", 0, TOPIC_ID, 6, {}, now_ms=NOW_MS, role=PartitionRole((1, REPLICA), (1,)))
     session.asks(KEY, (0, 6, 0, -1, 0, 1_000), after, NOW_MS)
     assert (line.code, line.partition) == (0, after)
     table.close()
@@ -49,7 +50,7 @@ def session(tmp_path: Path) -> FollowerSession:
     for topic, count in ((MANY, 20), (FEW, 2)):
         for index in range(count):
             led = table.become_leader(
-                topic, index, topic.encode()[:16], 5, {}, now_ms=NOW_MS, replicas=(1, REPLICA), isr=(1,)
+                topic, index, topic.encode()[:16], 5, {}, now_ms=NOW_MS, role=PartitionRole((1, REPLICA), (1,))
             )
             session.asks((topic.encode()[:16], index), (index, 5, 0, -1, 0, 1_000), led, NOW_MS)
             line = session.lines[topic.encode()[:16], index]

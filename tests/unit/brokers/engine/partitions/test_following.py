@@ -13,6 +13,7 @@ import structlog
 
 from brokers.engine.partitions.following import CorruptFetch, append_fetched
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
@@ -42,7 +43,7 @@ def table(tmp_path: Path) -> Iterator[PartitionTable]:
 
 
 def follow(table: PartitionTable, *, in_small_segments: bool = False) -> Partition:
-    partition = table.become_follower("t", 0, TOPIC_ID, EPOCH, {}, leader=1, replicas=(1, 2), isr=(1, 2), now_ms=NOW_MS)
+    partition = table.become_follower("t", 0, TOPIC_ID, EPOCH, {}, now_ms=NOW_MS, role=PartitionRole((1, 2), (1, 2), 1))
     if in_small_segments:
         partition.log.config = partition.log.config._replace(segment_bytes=SEGMENT_BYTES)
     return partition

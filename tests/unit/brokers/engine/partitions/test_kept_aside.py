@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from brokers.engine.partitions.deletion import delete_before
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
@@ -213,9 +214,7 @@ def test_where_a_log_begins_of_which_a_power_cut_left_nothing_else_is_not_the_ne
         path.unlink()
 
     table = opened(tmp_path)
-    result = table.become_follower(
-        "t", 0, OTHER_ID, 0, {}, leader=2, replicas=(2, 1), isr=(2,), now_ms=NOW_MS
-    )  # fmt: skip
+    result = table.become_follower("t", 0, OTHER_ID, 0, {}, now_ms=NOW_MS, role=PartitionRole((2, 1), (2,), 2))
     assert (result.log_start_offset, result.log_end_offset) == (0, 0)
     table.close()
 

@@ -16,6 +16,7 @@ from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.isr import lagging
 from brokers.engine.partitions.leadership_check import LeadershipChecks, leads_alone, unanswered
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from tests.unit.brokers.engine.partitions.transactional import NOW_MS, TOPIC_ID
 
@@ -27,7 +28,7 @@ UNDER_WAY_MAX = 2
 
 def lead(table: PartitionTable, *isr: int, leader_epoch: int = EPOCH) -> Partition:
     return table.become_leader(
-        "ins-a.orders", 0, TOPIC_ID, leader_epoch, {}, now_ms=NOW_MS, replicas=(1, 2, 3), isr=isr
+        "ins-a.orders", 0, TOPIC_ID, leader_epoch, {}, now_ms=NOW_MS, role=PartitionRole((1, 2, 3), isr)
     )
 
 

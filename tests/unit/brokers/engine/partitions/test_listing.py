@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from brokers.engine.partitions.listing import list_offsets
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage import lookups
@@ -17,9 +18,9 @@ from tests.unit.brokers.engine.partitions.test_table import NOW_MS, opened, prod
 def test_a_leader_that_lags_does_not_say_that_there_is_no_such_record(tmp_path: Path, timestamp: int) -> None:
     """LOG-28: the records were told as committed by the leader before; who asks is to come again."""
     table = opened(tmp_path)
-    table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS, replicas=(1, 2), isr=(1, 2))
+    table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS, role=PartitionRole((1, 2), (1, 2)))
     produce(table, "t", 0, times=3)
-    partition = table.become_leader("t", 0, b"1" * 16, 1, {}, now_ms=NOW_MS, replicas=(1, 2), isr=(1, 2))
+    partition = table.become_leader("t", 0, b"1" * 16, 1, {}, now_ms=NOW_MS, role=PartitionRole((1, 2), (1, 2)))
     asked = [list_offsets(partition, timestamp, isolation=isolation, version=7) for isolation in (0, 1)]
     assert [result.error_code for result in asked] == [error_codes.OFFSET_NOT_AVAILABLE] * 2
     assert list_offsets(partition, -2, isolation=0, version=7).offset == 0

@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.storage import checkpoints
 from tests.unit.brokers.engine.partitions.test_start_offsets import crash, led
 from tests.unit.brokers.engine.partitions.test_table import NOW_MS, opened, produce
@@ -38,9 +39,14 @@ def follower_after_a_hole(
 
     table = opened(directory)
     result = table.become_follower(
-        "t", 0, b"1" * 16, 1, {name.replace("_", "."): value for name, value in config.items()},
-        leader=leader, replicas=(1, 2), isr=(2,), now_ms=NOW_MS,
-    )  # fmt: skip
+        "t",
+        0,
+        b"1" * 16,
+        1,
+        {name.replace("_", "."): value for name, value in config.items()},
+        now_ms=NOW_MS,
+        role=PartitionRole((1, 2), (2,), leader),
+    )
     assert hole_offset == 2
     table.close()
     return result
@@ -83,7 +89,7 @@ def test_a_log_without_a_hole_is_left_alone(tmp_path: Path, policy: str) -> None
     crash(table)
     table = opened(tmp_path)
     result = table.become_follower(
-        "t", 0, b"1" * 16, 1, {"cleanup.policy": policy}, leader=2, replicas=(1, 2), isr=(2,), now_ms=NOW_MS
+        "t", 0, b"1" * 16, 1, {"cleanup.policy": policy}, now_ms=NOW_MS, role=PartitionRole((1, 2), (2,), 2)
     )
     assert result.log_end_offset == 10
     table.close()

@@ -10,6 +10,7 @@ from brokers.engine.partitions.delayed_operations import DelayedRead, DelayedRep
 from brokers.engine.partitions.listing import list_offsets
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult, ListedOffset, ReadResult
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
@@ -190,7 +191,7 @@ def test_losing_the_lead_wakes_whoever_waits(partition: Partition) -> None:
 
 def test_acks_all_waits_for_the_in_sync_replicas(table: PartitionTable) -> None:
     """REP-3, REP-11, REP-12: the same path with more than one replica."""
-    partition = table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS, replicas=(1, 2, 3), isr=(1, 2, 3))
+    partition = table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS, role=PartitionRole((1, 2, 3), (1, 2, 3)))
     done: list[int] = []
     result = produce(partition, acks=-1)
     assert partition.high_watermark == 0
@@ -208,7 +209,7 @@ def test_acks_all_waits_for_the_in_sync_replicas(table: PartitionTable) -> None:
 def test_too_few_in_sync_replicas_refuse_acks_all_only(table: PartitionTable) -> None:
     """REC-45, REP-13."""
     config = {"min.insync.replicas": "2"}
-    partition = table.become_leader("t", 0, TOPIC_ID, 0, config, now_ms=NOW_MS, replicas=(1, 2), isr=(1,))
+    partition = table.become_leader("t", 0, TOPIC_ID, 0, config, now_ms=NOW_MS, role=PartitionRole((1, 2), (1,)))
     assert produce(partition, acks=-1) == AppendResult(error_codes.NOT_ENOUGH_REPLICAS, log_start_offset=0)
     assert produce(partition, acks=1).error_code == 0
     single = table.become_leader("u", 0, TOPIC_ID, 0, config, now_ms=NOW_MS)

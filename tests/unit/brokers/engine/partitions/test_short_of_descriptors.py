@@ -13,7 +13,9 @@ from brokers.engine.partitions.deletion import delete_before
 from brokers.engine.partitions.following import append_fetched
 from brokers.engine.partitions.listing import list_offsets
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.files import StorageFailed
@@ -100,7 +102,7 @@ def scripted(table: PartitionTable, acked: list[int]) -> None:
     while produce(partition):
         partition.check()
     acked.append(partition.log_end_offset)
-    table.become_follower("t", 0, TOPIC_ID, 5, CONFIG, leader=2, replicas=(1, 2), isr=(1, 2), now_ms=NOW_MS)
+    table.become_follower("t", 0, TOPIC_ID, 5, CONFIG, now_ms=NOW_MS, role=PartitionRole((1, 2), (1, 2), 2))
     end_offset = partition.log_end_offset - 1
     insist(lambda: table.truncate(partition, end_offset, NOW_MS))
     acked.pop()
@@ -119,8 +121,8 @@ def flush(table: PartitionTable) -> None:
 def follow(partition: Partition, acked: list[int]) -> None:
     """Two batches of the leader's, of another epoch each."""
     for epoch in (4, 5):
-        batch = build_batch([Record(NOW_MS, b"k", b"x" * 80), Record(NOW_MS, b"k", b"y")],
-                            base_offset=partition.log_end_offset, leader_epoch=epoch)  # fmt: skip
+        batch = build_batch([Record(NOW_MS, b"k", b"x" * 80), Record(NOW_MS, b"k", b"y")])
+        layout.assign(batch, partition.log_end_offset, epoch)
         wanted = partition.log_end_offset + 2
         while partition.log_end_offset < wanted:
             with contextlib.suppress(StorageFailed):
@@ -198,13 +200,14 @@ def test_half_a_batch_stays_only_where_nothing_follows_it(
 
 def test_a_log_that_begins_within_a_batch_is_not_left_half_begun(tmp_path: Path) -> None:
     """LOG-46: the batch that the leader's log begins in lies below where the follower's log does."""
-    batch = build_batch([Record(NOW_MS, b"k", b"%d" % at) for at in range(5)], base_offset=3, leader_epoch=1)
+    batch = build_batch([Record(NOW_MS, b"k", b"%d" % at) for at in range(5)])
+    layout.assign(batch, 3, 1)
     step = 0
     while True:
         table = PartitionTable(StorageSettings(roots=(tmp_path / str(step),), broker_id=1, cluster_id="c"))
         table.recover(NOW_MS)
         partition = table.become_follower(
-            "t", 0, TOPIC_ID, 1, CONFIG, leader=2, replicas=(1, 2), isr=(1, 2), now_ms=NOW_MS
+            "t", 0, TOPIC_ID, 1, CONFIG, now_ms=NOW_MS, role=PartitionRole((1, 2), (1, 2), 2)
         )
         table.restart_at(partition, 5, NOW_MS)
         idle(table)

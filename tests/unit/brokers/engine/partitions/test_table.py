@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records.builder import Record, build_batch
 from tests.testkit.small_segments import SMALL_SEGMENTS
@@ -264,7 +265,7 @@ def test_a_partition_known_from_before_waits_for_its_disk(tmp_path: Path) -> Non
     roots = (tmp_path / "a", tmp_path / "b")
     table = opened(*roots)
     for index in range(2):
-        table.become_leader("t", index, b"1" * 16, 0, {}, now_ms=NOW_MS, known=True)
+        table.become_leader("t", index, b"1" * 16, 0, {}, now_ms=NOW_MS, role=PartitionRole(is_known=True))
         produce(table, "t", index)
     held = {partition.index: partition.log.root for partition in table}
     table.close()
@@ -273,7 +274,7 @@ def test_a_partition_known_from_before_waits_for_its_disk(tmp_path: Path) -> Non
 
     table = opened(*roots)
     for index in range(2):
-        table.become_leader("t", index, b"1" * 16, 1, {}, now_ms=NOW_MS, known=True)
+        table.become_leader("t", index, b"1" * 16, 1, {}, now_ms=NOW_MS, role=PartitionRole(is_known=True))
     states = [(partition.offline, partition.log_end_offset) for partition in sorted(table, key=lambda p: p.index)]
     assert states == [(root == roots[1], int(root == roots[0])) for _, root in sorted(held.items())]
     table.become_leader("t", 2, b"1" * 16, 0, {}, now_ms=NOW_MS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from brokers.engine.partitions import transactions, verification
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.partitions.transactions import append_state
 from brokers.engine.records import batch as layout
@@ -165,7 +166,7 @@ def test_a_marker_for_a_producer_without_a_transaction_lists_nothing(partition: 
 
 def test_a_marker_needs_a_leader_with_enough_replicas(table: PartitionTable) -> None:
     partition = table.become_leader(
-        "ins-a.orders", 0, TOPIC_ID, 3, {"min.insync.replicas": "2"}, now_ms=NOW_MS, replicas=(1, 2), isr=(1,)
+        "ins-a.orders", 0, TOPIC_ID, 3, {"min.insync.replicas": "2"}, now_ms=NOW_MS, role=PartitionRole((1, 2), (1,))
     )
     assert end(partition, 7, committed=True).error_code == error_codes.NOT_ENOUGH_REPLICAS
     partition.resign()
@@ -211,7 +212,7 @@ def test_a_coordinator_may_ask_for_a_guard(partition: Partition) -> None:
 
 def test_what_a_coordinator_appends_has_limits_and_needs_replicas(table: PartitionTable) -> None:
     config = {"max.message.bytes": "200", "min.insync.replicas": "2"}
-    partition = table.become_leader("t", 0, TOPIC_ID, 0, config, now_ms=NOW_MS, replicas=(1, 2), isr=(1, 2))
+    partition = table.become_leader("t", 0, TOPIC_ID, 0, config, now_ms=NOW_MS, role=PartitionRole((1, 2), (1, 2)))
     assert append_state(partition, state(size=300), NOW_MS).error_code == error_codes.MESSAGE_TOO_LARGE
     assert append_state(partition, state(), NOW_MS).error_code == 0
     partition.become_leader(0, (1, 2), (1,), 1, NOW_MS)

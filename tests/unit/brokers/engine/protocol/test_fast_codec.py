@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -266,7 +267,9 @@ def test_a_fetch_is_answered_in_the_bytes_of_the_compiled_codec(
     expected = encode_response_frame(
         ApiKey.FETCH, version, correlation_id, codec.encode_response(ApiKey.FETCH, version, response)
     )
-    pieces = fast_codec.encode_fetch_response(
+    extras = fast_codec.FetchExtras(read_committed, aborted)
+    encode = partial(fast_codec.encode_full_fetch_response, extras=extras)
+    pieces = (encode if aborted else partial(fast_codec.encode_fetch_response, read_committed=read_committed))(
         version,
         correlation_id,
         77,
@@ -282,8 +285,6 @@ def test_a_fetch_is_answered_in_the_bytes_of_the_compiled_codec(
             )
             for name, partitions in topics
         ],
-        read_committed=read_committed,
-        aborted=aborted,
     )
     assert b"".join(piece[0] if isinstance(piece, list) else piece for piece in pieces) == expected
 
@@ -305,9 +306,8 @@ def test_who_leads_instead_stands_beside_what_was_read(version: int) -> None:
     endpoints = [FetchNodeEndpoint(node_id=7, host="h", port=9092, rack=None)]
     tagged = codec.encode_response(ApiKey.FETCH, version, FetchResponse(node_endpoints=endpoints))[11:]
     topics = [(here, [(0, 0, 9, 9, 0, 4, [b"data"])]), (elsewhere, [(2, 6, -1, -1, -1, 0, None)])]
-    pieces = fast_codec.encode_fetch_response(
-        version, 1, 0, 0, 0, topics, leaders={(elsewhere, 2): (7, 3)}, tagged=tagged
-    )
+    extras = fast_codec.FetchExtras(leaders={(elsewhere, 2): (7, 3)}, tagged=tagged)
+    pieces = fast_codec.encode_full_fetch_response(version, 1, 0, 0, 0, topics, extras)
     frame = b"".join(piece[0] if isinstance(piece, list) else piece for piece in pieces)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     _, position = decode_response_header(ApiKey.FETCH, version, frame, 4, len(frame))
@@ -322,7 +322,8 @@ def test_who_leads_instead_stands_beside_what_was_read(version: int) -> None:
 def test_where_logs_part_stands_beside_the_partition_and_no_records_go_out(version: int) -> None:
     key = bytes(range(16)) if version >= 13 else b"orders"
     topics = [(key, [(0, 0, 9, 9, 0, 4, [b"data"]), (1, 0, 9, 9, 0, 0, None)]), (key, [(5, 3, -1, -1, -1, 0, None)])]
-    pieces = fast_codec.encode_fetch_response(version, 1, 0, 0, 7, topics, diverging={(key, 1): (3, 2**40)})
+    extras = fast_codec.FetchExtras(diverging={(key, 1): (3, 2**40)})
+    pieces = fast_codec.encode_full_fetch_response(version, 1, 0, 0, 7, topics, extras)
     frame = b"".join(cast("list[bytes]", pieces))
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     _, position = decode_response_header(ApiKey.FETCH, version, frame, 4, len(frame))

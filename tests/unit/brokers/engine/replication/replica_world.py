@@ -12,6 +12,7 @@ from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.following import append_fetched
 from brokers.engine.partitions.isr import lagging
 from brokers.engine.partitions.partition import LOG_END, Partition
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import error_codes
 from brokers.engine.records.batch import scan_headers
@@ -115,18 +116,28 @@ class ReplicaWorld:
         replica.seen = state
         if state.leader == broker:
             partition = replica.table.become_leader(
-                TOPIC, 0, TOPIC_ID, state.leader_epoch, self.config,
-                now_ms=NOW_MS, monotonic_ms=self.now_ms, replicas=BROKERS, isr=state.isr, known=True,
-            )  # fmt: skip
+                TOPIC,
+                0,
+                TOPIC_ID,
+                state.leader_epoch,
+                self.config,
+                now_ms=NOW_MS,
+                role=PartitionRole(BROKERS, state.isr, is_known=True, since_ms=self.now_ms),
+            )
             if replica.proposed_on is not None and replica.proposed_on != state.version:
                 replica.proposed_on = None
                 partition.propose_isr(None)
         else:
             replica.proposed_on = None
             replica.table.become_follower(
-                TOPIC, 0, TOPIC_ID, state.leader_epoch, self.config,
-                leader=state.leader, replicas=BROKERS, isr=state.isr, now_ms=NOW_MS, known=True,
-            )  # fmt: skip
+                TOPIC,
+                0,
+                TOPIC_ID,
+                state.leader_epoch,
+                self.config,
+                now_ms=NOW_MS,
+                role=PartitionRole(BROKERS, state.isr, state.leader, True),
+            )
         log = replica.partition.log
         log.config = log.config._replace(segment_bytes=SEGMENT_BYTES)
 

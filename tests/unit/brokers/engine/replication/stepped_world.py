@@ -8,6 +8,7 @@ from typing import Any
 
 from brokers.engine.cluster.image import BrokerInfo
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import ApiKey
@@ -18,6 +19,7 @@ from brokers.engine.protocol.messages.fetch import (
     FetchPartitionData,
     FetchResponse,
 )
+from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.replication.fetchers import Fetchers
 from brokers.engine.replication.interfaces import LinkOwner
@@ -158,9 +160,14 @@ class SteppedWorld:
     def follow(self, index: int = 0, *, leader_epoch: int = 5, leader: int = LEADER, **config: str) -> Partition:
         settings = {name.replace("_", "."): value for name, value in config.items()}
         partition = self.table.become_follower(
-            "topic", index, TOPIC_ID, leader_epoch, settings, leader=leader, replicas=(ME, leader), isr=(leader,),
+            "topic",
+            index,
+            TOPIC_ID,
+            leader_epoch,
+            settings,
             now_ms=self.clock.now_ms(),
-        )  # fmt: skip
+            role=PartitionRole((ME, leader), (leader,), leader),
+        )
         self.fetchers.follow(partition)
         return partition
 
@@ -191,7 +198,9 @@ def batches(base_offset: int, *counts: int, leader_epoch: int = 5) -> bytes:
     out = b""
     for count in counts:
         records = [Record(NOW_MS, None, b"value") for _ in range(count)]
-        out += bytes(build_batch(records, base_offset=base_offset, leader_epoch=leader_epoch))
+        batch = build_batch(records)
+        layout.assign(batch, base_offset, leader_epoch)
+        out += bytes(batch)
         base_offset += count
     return out
 

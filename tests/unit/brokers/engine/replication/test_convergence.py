@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from brokers.engine.cluster.image import BrokerInfo
 from brokers.engine.partitions.isr import may_join
 from brokers.engine.partitions.partition import LOG_END, Partition
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import ApiKey
@@ -111,12 +112,12 @@ class Replica:
 
     def learn(self, image: Image) -> None:
         self.image = image
-        roles: dict[str, Any] = {"replicas": BROKERS, "isr": image.isr, "now_ms": self.clock.now_ms()}
+        role, now_ms = PartitionRole(BROKERS, image.isr, image.leader), self.clock.now_ms()
         if image.leader == self.id:
             self.fetchers.unfollow("t", 0)
-            self.table.become_leader("t", 0, TOPIC_ID, image.epoch, {}, **roles)
+            self.table.become_leader("t", 0, TOPIC_ID, image.epoch, {}, now_ms=now_ms, role=role)
         else:
-            held = self.table.become_follower("t", 0, TOPIC_ID, image.epoch, {}, leader=image.leader, **roles)
+            held = self.table.become_follower("t", 0, TOPIC_ID, image.epoch, {}, now_ms=now_ms, role=role)
             self.fetchers.follow(held)
 
     def pass_time(self) -> None:

@@ -13,8 +13,9 @@ from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import StoreUnavailable
-from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, ImageDelta, PartitionImage, TopicImage
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
@@ -67,7 +68,7 @@ class FetcherContext:
         self.table.recover(0)
         self.store = Store()
         self.read_again: list[str] = []
-        image = ClusterImage("c").with_changes(brokers={id: info(id) for id in REPLICAS})
+        image = ClusterImage("c").with_changes(ImageDelta(brokers={id: info(id) for id in REPLICAS}))
         self.current = CurrentImage(image)
         self.publisher = IsrPublisher(
             broker_id=1,
@@ -90,14 +91,19 @@ class FetcherContext:
         shown = after.topics[NAME].partitions[0]
         if shown.leader == 1:
             self.table.become_leader(
-                NAME, 0, TOPIC_ID, shown.leader_epoch, {}, now_ms=0, monotonic_ms=self.now_ms, replicas=REPLICAS,
-                isr=shown.isr,
-            )  # fmt: skip
+                NAME,
+                0,
+                TOPIC_ID,
+                shown.leader_epoch,
+                {},
+                now_ms=0,
+                role=PartitionRole(REPLICAS, shown.isr, since_ms=self.now_ms),
+            )
         else:
             self.table.resign(NAME, 0)
 
     def show(self, shown: TopicImage) -> None:
-        self.current.publish(self.current.image.with_changes(topics={NAME: shown}))
+        self.current.publish(self.current.image.with_changes(ImageDelta(topics={NAME: shown})))
 
     @property
     def partition(self) -> Partition:
@@ -190,7 +196,7 @@ async def test_who_fetched_in_another_incarnation_than_the_image_knows_waits_for
     assert world.store.writes == []
 
     brokers = {**world.current.image.brokers, 3: info(3, epoch=11)}
-    world.current.publish(world.current.image.with_changes(brokers=brokers))
+    world.current.publish(world.current.image.with_changes(ImageDelta(brokers=brokers)))
     await world.until_written(1)
 
     assert world.store.documents[0].isr_broker_epochs == (10, 10, 11)
@@ -239,7 +245,7 @@ async def test_what_changed_while_a_write_was_under_way_is_written_afterwards(wo
 async def test_nobody_who_stops_is_taken_in(world: FetcherContext) -> None:
     """REP-34."""
     brokers = {**world.current.image.brokers, 3: info(3, stopping=True)}
-    world.current.publish(world.current.image.with_changes(brokers=brokers))
+    world.current.publish(world.current.image.with_changes(ImageDelta(brokers=brokers)))
     world.show(topic((1, 2), 1))
     world.fetched(3, 0)
     await asyncio.sleep(isr_publisher.GATHERING_S * 3)
@@ -253,7 +259,7 @@ async def test_the_high_watermark_does_not_wait_for_a_broker_that_stops(world: F
     world.append()
     world.fetched(3, 1)
     brokers = {**world.current.image.brokers, 3: info(3, stopping=True)}
-    world.current.publish(world.current.image.with_changes(brokers=brokers))
+    world.current.publish(world.current.image.with_changes(ImageDelta(brokers=brokers)))
     world.show(topic((1, 2), 2, epoch=1))
     world.fetched(3, 1)
 
@@ -282,13 +288,13 @@ async def test_the_lead_of_a_log_whose_disk_failed_goes_as_soon_as_somebody_can_
     """LOG-3: at first all others are about to stop."""
     living = world.current.image.brokers
     stopping = {id: info(id, stopping=id != 1) for id in REPLICAS}
-    world.current.publish(world.current.image.with_changes(brokers=stopping))
+    world.current.publish(world.current.image.with_changes(ImageDelta(brokers=stopping)))
     world.table.directory_failed(StorageFailed(world.partition.log.root, OSError("gone")))
     world.publisher.check_disks()
     await asyncio.sleep(isr_publisher.GATHERING_S * 2)
     assert world.store.writes == []
 
-    world.current.publish(world.current.image.with_changes(brokers=living))
+    world.current.publish(world.current.image.with_changes(ImageDelta(brokers=living)))
     world.publisher.check_disks()
     await world.until_written(1)
 

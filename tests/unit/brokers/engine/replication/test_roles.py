@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, ImageDelta, PartitionImage, TopicImage
 from brokers.engine.own_turns import PIECE_MS_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
@@ -65,7 +65,7 @@ def _led(table: PartitionTable) -> list[int]:
 
 def test_what_this_broker_leads_is_led_and_no_more(table: PartitionTable) -> None:
     empty = ClusterImage("c")
-    both = empty.with_changes(topics={NAME: _topic(1, 2)})
+    both = empty.with_changes(ImageDelta(topics={NAME: _topic(1, 2)}))
     roles = _roles(table)
 
     _follow(roles, empty, both)
@@ -76,9 +76,9 @@ def test_what_this_broker_leads_is_led_and_no_more(table: PartitionTable) -> Non
 
 def test_a_leadership_that_moves_away_is_resigned_and_the_log_stays(table: PartitionTable) -> None:
     empty = ClusterImage("c")
-    mine = empty.with_changes(topics={NAME: _topic(1)})
-    nobodys = mine.with_changes(topics={NAME: _topic(-1)})
-    again = nobodys.with_changes(topics={NAME: _topic(1, epoch=4)})
+    mine = empty.with_changes(ImageDelta(topics={NAME: _topic(1)}))
+    nobodys = mine.with_changes(ImageDelta(topics={NAME: _topic(-1)}))
+    again = nobodys.with_changes(ImageDelta(topics={NAME: _topic(1, epoch=4)}))
     roles = _roles(table)
 
     _follow(roles, empty, mine, nobodys)
@@ -93,17 +93,17 @@ def test_a_leadership_that_moves_away_is_resigned_and_the_log_stays(table: Parti
 
 def test_a_topic_that_vanishes_takes_its_partitions_along(table: PartitionTable) -> None:
     empty = ClusterImage("c")
-    there = empty.with_changes(topics={NAME: _topic(1, 1)})
+    there = empty.with_changes(ImageDelta(topics={NAME: _topic(1, 1)}))
 
-    _follow(_roles(table), empty, there, there.with_changes(topics={NAME: None}))
+    _follow(_roles(table), empty, there, there.with_changes(ImageDelta(topics={NAME: None})))
 
     assert len(table) == 0
 
 
 def test_a_topic_made_anew_under_its_name_starts_empty(table: PartitionTable) -> None:
     empty = ClusterImage("c")
-    old = empty.with_changes(topics={NAME: _topic(1)})
-    _follow(_roles(table), empty, old, old.with_changes(topics={NAME: _topic(1, topic_id=b"2" * 16)}))
+    old = empty.with_changes(ImageDelta(topics={NAME: _topic(1)}))
+    _follow(_roles(table), empty, old, old.with_changes(ImageDelta(topics={NAME: _topic(1, topic_id=b"2" * 16)})))
 
     partition = table.get(NAME, 0)
     assert partition is not None
@@ -113,8 +113,10 @@ def test_a_topic_made_anew_under_its_name_starts_empty(table: PartitionTable) ->
 def test_a_topic_made_anew_with_fewer_partitions_leaves_none_of_the_others(table: PartitionTable) -> None:
     """Nobody read an image in which it was gone."""
     empty, followed = ClusterImage("c"), Followed()
-    old = empty.with_changes(topics={NAME: _topic(1, 1, 2)})
-    _follow(_roles(table, followed), empty, old, old.with_changes(topics={NAME: _topic(1, topic_id=b"2" * 16)}))
+    old = empty.with_changes(ImageDelta(topics={NAME: _topic(1, 1, 2)}))
+    _follow(
+        _roles(table, followed), empty, old, old.with_changes(ImageDelta(topics={NAME: _topic(1, topic_id=b"2" * 16)}))
+    )
 
     assert [partition.index for partition in table] == [0]
     assert not followed
@@ -122,8 +124,8 @@ def test_a_topic_made_anew_with_fewer_partitions_leaves_none_of_the_others(table
 
 def test_changed_settings_reach_the_partition(table: PartitionTable) -> None:
     empty = ClusterImage("c")
-    before = empty.with_changes(topics={NAME: _topic(1)})
-    after = before.with_changes(topics={NAME: replace(_topic(1), config={"max.message.bytes": "77"})})
+    before = empty.with_changes(ImageDelta(topics={NAME: _topic(1)}))
+    after = before.with_changes(ImageDelta(topics={NAME: replace(_topic(1), config={"max.message.bytes": "77"})}))
 
     _follow(_roles(table), empty, before, after)
 
@@ -136,7 +138,7 @@ def test_at_start_logs_of_topics_deleted_meanwhile_go(table: PartitionTable) -> 
     for name in (NAME, "ins-aaaaaaaa.gone"):
         table.become_leader(name, 0, b"1" * 16, 0, {}, now_ms=0)
 
-    _roles(table).on_image(ClusterImage("c"), ClusterImage("c").with_changes(topics={NAME: _topic(1)}))
+    _roles(table).on_image(ClusterImage("c"), ClusterImage("c").with_changes(ImageDelta(topics={NAME: _topic(1)})))
 
     assert [partition.topic for partition in table] == [NAME]
 
@@ -146,7 +148,7 @@ def test_at_start_nothing_goes_when_the_image_knows_not_one_of_the_logs(table: P
     table.become_leader(NAME, 0, b"1" * 16, 0, {}, now_ms=0)
 
     _roles(table).on_image(
-        ClusterImage("c"), ClusterImage("c").with_changes(topics={"__usage": _topic(1, name="__usage")})
+        ClusterImage("c"), ClusterImage("c").with_changes(ImageDelta(topics={"__usage": _topic(1, name="__usage")}))
     )
 
     assert table.get(NAME, 0) is not None
@@ -159,17 +161,17 @@ def test_a_leadership_of_an_earlier_incarnation_waits_for_the_controller(table: 
     shared = PartitionImage(0, (1, 2), 1, 3, (1, 2), 1, 5, written_at=90, isr_epochs=(50, 60))
     alone = PartitionImage(1, (1,), 1, 3, (1,), 1, 5, written_at=90, isr_epochs=(50,))
     topic = TopicImage(NAME, NAME, None, b"1" * 16, (shared, alone), {})
-    living = ClusterImage("c").with_changes(topics={NAME: topic}, brokers={1: _broker(50)})
+    living = ClusterImage("c").with_changes(ImageDelta(topics={NAME: topic}, brokers={1: _broker(50)}))
     roles = _roles(table)
     _follow(roles, ClusterImage("c"), living)
     assert _led(table) == [0, 1]
 
-    reborn = living.with_changes(brokers={1: _broker(95)})
+    reborn = living.with_changes(ImageDelta(brokers={1: _broker(95)}))
     roles.on_image(living, reborn)
     assert _led(table) == [1]
 
     given = replace(shared, leader_epoch=4, isr=(1,), isr_epochs=(95,), version=6)
-    roles.on_image(reborn, reborn.with_changes(topics={NAME: replace(topic, partitions=(given, alone))}))
+    roles.on_image(reborn, reborn.with_changes(ImageDelta(topics={NAME: replace(topic, partitions=(given, alone))})))
     assert _led(table) == [0, 1]
 
 
@@ -177,8 +179,8 @@ def test_a_log_that_waits_for_the_controller_goes_when_its_topic_is_made_again_e
     """The broker came back, and the topic was deleted before the controller had given it its leadership anew."""
     before = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
     before.recover(0)
-    image = ClusterImage("c").with_changes(brokers={1: _broker(9)})
-    mine = image.with_changes(topics={NAME: _written_before((1, 2), leader=1)})
+    image = ClusterImage("c").with_changes(ImageDelta(brokers={1: _broker(9)}))
+    mine = image.with_changes(ImageDelta(topics={NAME: _written_before((1, 2), leader=1)}))
     before.become_leader(NAME, 0, b"1" * 16, 0, {}, now_ms=0)
     before.close()
     table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
@@ -188,7 +190,7 @@ def test_a_log_that_waits_for_the_controller_goes_when_its_topic_is_made_again_e
     _follow(roles, mine)
     assert table.get(NAME, 0) is not None
     assert _led(table) == []
-    again = mine.with_changes(topics={NAME: _written_before((2, 3), leader=2, topic_id=b"2" * 16)})
+    again = mine.with_changes(ImageDelta(topics={NAME: _written_before((2, 3), leader=2, topic_id=b"2" * 16)}))
     roles.on_image(mine, again)
 
     assert len(table) == 0
@@ -206,7 +208,7 @@ def test_what_others_may_lead_by_now_is_not_led_until_the_cluster_was_read_anew(
     alone = PartitionImage(1, (1,), 1, 3, (1,), 1, 5)
     moved = PartitionImage(2, (1, 2), 1, 3, (1, 2), 1, 5)
     topic = TopicImage(NAME, NAME, None, b"1" * 16, (shared, alone, moved), {})
-    image = ClusterImage("c").with_changes(topics={NAME: topic})
+    image = ClusterImage("c").with_changes(ImageDelta(topics={NAME: topic}))
     followed = Followed()
     roles = _roles(table, followed)
     _follow(roles, ClusterImage("c"), image)
@@ -214,12 +216,12 @@ def test_what_others_may_lead_by_now_is_not_led_until_the_cluster_was_read_anew(
     roles.suspect()
     assert _led(table) == [1]
     late = replace(topic, partitions=(replace(shared, isr=(1,), version=6), alone, moved))
-    news = image.with_changes(topics={NAME: late})
+    news = image.with_changes(ImageDelta(topics={NAME: late}))
     roles.on_image(image, news)
     assert _led(table) == [1]
 
     elsewhere = replace(late, partitions=(*late.partitions[:2], replace(moved, leader=2, leader_epoch=4, version=6)))
-    read_anew = news.with_changes(topics={NAME: elsewhere})
+    read_anew = news.with_changes(ImageDelta(topics={NAME: elsewhere}))
     roles.on_image(news, read_anew)
     roles.confirm_leadership(read_anew)
     assert _led(table) == [0, 1]
@@ -241,9 +243,9 @@ def test_what_another_leads_is_followed_until_it_is_led_here(table: PartitionTab
     empty = ClusterImage("c")
     followed = Followed()
     roles = _roles(table, followed)
-    theirs = empty.with_changes(topics={NAME: _replicated(2)})
-    moved = theirs.with_changes(topics={NAME: _replicated(3, epoch=1, version=1)})
-    mine = moved.with_changes(topics={NAME: _replicated(1, epoch=2, version=2)})
+    theirs = empty.with_changes(ImageDelta(topics={NAME: _replicated(2)}))
+    moved = theirs.with_changes(ImageDelta(topics={NAME: _replicated(3, epoch=1, version=1)}))
+    mine = moved.with_changes(ImageDelta(topics={NAME: _replicated(1, epoch=2, version=2)}))
 
     _follow(roles, empty, theirs)
     assert (followed, _led(table)) == ({(NAME, 0): (2, 0)}, [])
@@ -257,13 +259,13 @@ def test_what_another_leads_is_followed_until_it_is_led_here(table: PartitionTab
 def test_nobody_is_followed_while_nobody_leads(table: PartitionTable) -> None:
     empty = ClusterImage("c")
     followed = Followed()
-    theirs = empty.with_changes(topics={NAME: _replicated(2)})
+    theirs = empty.with_changes(ImageDelta(topics={NAME: _replicated(2)}))
 
     _follow(
         _roles(table, followed),
         empty,
         theirs,
-        theirs.with_changes(topics={NAME: _replicated(-1, epoch=1, version=1)}),
+        theirs.with_changes(ImageDelta(topics={NAME: _replicated(-1, epoch=1, version=1)})),
     )
 
     assert followed == {}
@@ -276,13 +278,13 @@ def test_a_replica_that_goes_elsewhere_is_deleted_here(table: PartitionTable) ->
     """REP-32."""
     empty = ClusterImage("c")
     followed = Followed()
-    theirs = empty.with_changes(topics={NAME: _replicated(2)})
+    theirs = empty.with_changes(ImageDelta(topics={NAME: _replicated(2)}))
 
     _follow(
         _roles(table, followed),
         empty,
         theirs,
-        theirs.with_changes(topics={NAME: _replicated(2, replicas=(2, 3, 4), version=1)}),
+        theirs.with_changes(ImageDelta(topics={NAME: _replicated(2, replicas=(2, 3, 4), version=1)})),
     )
 
     assert (followed, table.get(NAME, 0)) == ({}, None)
@@ -292,7 +294,9 @@ def test_at_start_a_replica_that_went_elsewhere_meanwhile_goes(table: PartitionT
     table.become_leader(NAME, 0, b"1" * 16, 0, {}, now_ms=0)
 
     _follow(
-        _roles(table), ClusterImage("c"), ClusterImage("c").with_changes(topics={NAME: _replicated(2, replicas=(2, 3))})
+        _roles(table),
+        ClusterImage("c"),
+        ClusterImage("c").with_changes(ImageDelta(topics={NAME: _replicated(2, replicas=(2, 3))})),
     )
 
     assert table.get(NAME, 0) is None
@@ -303,8 +307,8 @@ def test_a_topic_that_is_being_deleted_is_neither_led_nor_followed(table: Partit
     empty = ClusterImage("c")
     for leader in (1, 2):
         followed = Followed()
-        there = empty.with_changes(topics={NAME: _replicated(leader)})
-        going = there.with_changes(topics={NAME: replace(_replicated(leader), deleting=True)})
+        there = empty.with_changes(ImageDelta(topics={NAME: _replicated(leader)}))
+        going = there.with_changes(ImageDelta(topics={NAME: replace(_replicated(leader), deleting=True)}))
 
         _follow(_roles(table, followed), empty, there, going)
 
@@ -328,7 +332,7 @@ class Crowd:
         )
         self.topic = replace(_topic(*[1] * partitions), instance_id="ins-aaaaaaaa")
         self.empty = ClusterImage("c")
-        self.image = self.empty.with_changes(topics={NAME: self.topic})
+        self.image = self.empty.with_changes(ImageDelta(topics={NAME: self.topic}))
         _follow(self.roles, self.empty, self.image)
 
     def wake(self) -> None:
@@ -351,7 +355,7 @@ def test_few_partitions_are_made_at_once(table: PartitionTable) -> None:
 
 
 def test_the_clusters_own_topics_are_made_in_turns_as_well(table: PartitionTable) -> None:
-    own = ClusterImage("c").with_changes(topics={"__own": _topic(*[1] * 60, name="__own")})
+    own = ClusterImage("c").with_changes(ImageDelta(topics={"__own": _topic(*[1] * 60, name="__own")}))
     crowd = Crowd(table, 1)
 
     crowd.roles.on_image(ClusterImage("c"), own)
@@ -377,7 +381,7 @@ def test_what_is_still_to_be_made_is_made_as_the_latest_image_says(table: Partit
     moved[-1] = replace(moved[-1], replicas=(1, 2), isr=(1, 2), leader=2, leader_epoch=7)
     moved[-2] = replace(moved[-2], leader_epoch=3)
     crowd.roles.on_image(
-        crowd.image, crowd.image.with_changes(topics={NAME: replace(crowd.topic, partitions=tuple(moved))})
+        crowd.image, crowd.image.with_changes(ImageDelta(topics={NAME: replace(crowd.topic, partitions=tuple(moved))}))
     )
 
     crowd.roles.go_on()
@@ -391,7 +395,7 @@ def test_what_is_still_to_be_made_is_made_as_the_latest_image_says(table: Partit
 def test_what_is_deleted_meanwhile_is_not_made(table: PartitionTable) -> None:
     crowd = Crowd(table, MADE_AT_ONCE + 2)
 
-    crowd.roles.on_image(crowd.image, crowd.image.with_changes(topics={NAME: None}))
+    crowd.roles.on_image(crowd.image, crowd.image.with_changes(ImageDelta(topics={NAME: None})))
 
     assert not crowd.roles.go_on()
     assert list(table) == []
@@ -409,7 +413,7 @@ def test_very_many_partitions_are_dropped_in_turns_and_led_no_longer_at_once(tab
         wake=lambda: None,
     )
     empty = ClusterImage("c")
-    there = empty.with_changes(topics={NAME: _topic(*[1] * 20)})
+    there = empty.with_changes(ImageDelta(topics={NAME: _topic(*[1] * 20)}))
     roles.on_image(empty, there)
     while roles.go_on():
         pass
@@ -437,8 +441,8 @@ def test_a_topic_made_again_before_the_old_one_is_dropped_keeps_its_own_logs(tab
         wake=lambda: None,
     )
     empty = ClusterImage("c")
-    there = empty.with_changes(topics={NAME: _topic(*[1] * 20)})
-    again = empty.with_changes(topics={NAME: replace(_topic(*[1] * 20), topic_id=b"2" * 16)})
+    there = empty.with_changes(ImageDelta(topics={NAME: _topic(*[1] * 20)}))
+    again = empty.with_changes(ImageDelta(topics={NAME: replace(_topic(*[1] * 20), topic_id=b"2" * 16)}))
     _follow(roles, empty, there)
     while roles.go_on():
         pass
@@ -468,7 +472,7 @@ def test_what_no_descriptor_was_left_for_is_led_once_there_is_one(table: Partiti
     empty = ClusterImage("c")
     roles = _roles(table)
     with none_left():
-        _follow(roles, empty, empty.with_changes(topics={NAME: _topic(1)}))
+        _follow(roles, empty, empty.with_changes(ImageDelta(topics={NAME: _topic(1)})))
         roles.try_again()
         assert _led(table) == []
     roles.try_again()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, ImageDelta, PartitionImage, TopicImage
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.replication.roles import Roles
@@ -31,7 +31,7 @@ def _topic(name: str, topic_id: bytes = HELD) -> TopicImage:
 
 
 def _image(*topics: TopicImage) -> ClusterImage:
-    return EMPTY.with_changes(topics={topic.name: topic for topic in topics})
+    return EMPTY.with_changes(ImageDelta(topics={topic.name: topic for topic in topics}))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.image import ClusterImage, ImageDelta
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.replication.roles import Roles
 from tests.unit.brokers.engine.replication.test_roles import NAME, Followed, _follow, _led, _topic, table
@@ -29,9 +29,9 @@ class Renamed:
             want_checkpoint=self._want,
         )
         empty = ClusterImage("c")
-        first = empty.with_changes(topics={NAME: _topic(1, 1)})
+        first = empty.with_changes(ImageDelta(topics={NAME: _topic(1, 1)}))
         self.image = empty.with_changes(
-            topics={NAME: replace(_topic(1, 1), topic_id=b"2" * 16), "other": _topic(1, name="other")}
+            ImageDelta(topics={NAME: replace(_topic(1, 1), topic_id=b"2" * 16), "other": _topic(1, name="other")})
         )
         _follow(self.roles, empty, first, *([empty] if is_seen_deleted else []), self.image)
 
@@ -77,7 +77,7 @@ def test_what_is_deleted_while_checkpoints_are_written_waits_for_the_next_ones(t
     table.delete("other", 0, now_ms=0)
     renamed.roles.on_image(
         renamed.image,
-        renamed.image.with_changes(topics={"other": replace(_topic(1, name="other"), topic_id=b"3" * 16)}),
+        renamed.image.with_changes(ImageDelta(topics={"other": replace(_topic(1, name="other"), topic_id=b"3" * 16)})),
     )
     batch.finish()
     wanted = renamed.wanted

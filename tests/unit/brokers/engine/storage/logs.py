@@ -8,7 +8,7 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record, build_batch, read_records
 from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.log import Log, LogConfig
-from brokers.engine.storage.recovery import LoadReport, create_log, load_log
+from brokers.engine.storage.recovery import LoadReport, LogCheckpoint, create_log, load_log
 
 NOW_MS = 1_700_000_000_000
 
@@ -25,13 +25,10 @@ def reopen(
     return load_log(
         str(directory),
         directory.parent,
-        "t",
-        0,
+        ("t", 0),
         OpenFiles(),
         config or LogConfig(),
-        recovery_point=recovery_point,
-        start_offset=start_offset,
-        clean=clean,
+        LogCheckpoint(recovery_point, start_offset, clean),
         now_ms=NOW_MS,
     )
 

@@ -17,7 +17,7 @@ from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import LogConfig
-from brokers.engine.storage.recovery import create_log, load_log, truncate_log
+from brokers.engine.storage.recovery import LogCheckpoint, create_log, load_log, truncate_log
 from brokers.engine.storage.retention import RetentionRules
 from brokers.engine.storage.transactions import replay_batch
 from tests.simulation.checks import check_lookups, read_all
@@ -120,14 +120,13 @@ class Modelled:
         if is_clean:
             self.log.close()
         self.close()
-        where = (str(self.directory), self.directory.parent, "t", 0, FILES, CONFIG)
+        where = (str(self.directory), self.directory.parent, ("t", 0), FILES, CONFIG)
         self.log, report = load_log(
             *where,
-            recovery_point=len(self.records) if is_clean else self.recovery_point,
-            start_offset=self.start,
-            clean=is_clean,
+            LogCheckpoint(
+                len(self.records) if is_clean else self.recovery_point, self.start, is_clean, self.recovery_point
+            ),
             now_ms=NOW_MS,
-            dense_from=self.recovery_point,
         )
         assert (report.truncated_bytes, report.clean) == (0, is_clean)
         self.check()

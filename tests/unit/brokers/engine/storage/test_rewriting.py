@@ -20,7 +20,7 @@ from brokers.engine.records.old_codecs import deflate_old
 from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.log import Log, LogConfig
 from brokers.engine.storage.old_formats import OldFormat
-from brokers.engine.storage.recovery import LoadReport, load_log
+from brokers.engine.storage.recovery import LoadReport, LogCheckpoint, load_log
 from tests.unit.brokers.engine.inspect.sample import run as inspect
 
 NOW_MS = 1_700_000_000_000
@@ -40,13 +40,10 @@ def load(root: Path, *, clean: bool = True) -> tuple[Log, LoadReport]:
     return load_log(
         str(root / "t-0"),
         root,
-        "t",
-        0,
+        ("t", 0),
         OpenFiles(),
         LogConfig(),
-        recovery_point=0,
-        start_offset=0,
-        clean=clean,
+        LogCheckpoint(0, 0, clean),
         now_ms=NOW_MS,
     )
 

@@ -156,8 +156,9 @@ def test_a_full_ring_answers_from_the_latest_second_on() -> None:
 def page(
     accountings: AccountingRegistry, now_ms: int, since_ms: int = 0, after: str = "", until_ms: int = NEVER_MS
 ) -> dict[str, Any]:
-    engine = SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: now_ms), accountings=accountings)
-    return traffic_page(engine, 7, since_ms=since_ms, until_ms=until_ms, after=after)  # type: ignore[arg-type]
+    clock, accounting = SimpleNamespace(now_ms=lambda: now_ms), SimpleNamespace(accountings=accountings)
+    services = SimpleNamespace(clock=clock, accounting=accounting)
+    return traffic_page(services, 7, since_ms=since_ms, until_ms=until_ms, after=after)  # type: ignore[arg-type]
 
 
 def test_one_answer_has_all_instances_that_did_something() -> None:

@@ -20,7 +20,8 @@ HEADERS = (("trace", b"1"), ("trace", None))
 def rewritten(
     records: list[Record], latest: dict[bytes, int], retention: BatchRetention | None = None, **more: int
 ) -> Rewritten:
-    data = build_batch(records, base_offset=BASE_OFFSET, leader_epoch=5, **PRODUCER, **more)
+    data = build_batch(records, **PRODUCER, **more)
+    layout.assign(data, BASE_OFFSET, 5)
     offsets = OffsetMap(1 << 16, 0.9)
     for key, offset in latest.items():
         assert offsets.put(key, offset)

@@ -1,4 +1,4 @@
-"""What a connection has received: requests so far, and the one that is half here or cannot be processed yet."""
+"""Frames that a connection has received: how many, and the one that is half here or cannot be processed yet."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from brokers.engine.protocol.framing import API_KEY_BYTES, SIZE_BYTES
 SIZE: Final = Struct(">i")
 
 
-class Received:
-    """`large`: a frame that is being received into a buffer of its own. `pending`: bytes kept from earlier reads."""
+class InboundFrames:
+    """Frames of one connection. `large` is being received into a buffer of its own; `pending` are bytes kept from
+    earlier reads.
+    """
 
     __slots__ = (
         "_buffers", "_held", "_held_bytes", "_owner", "_unread", "frame_ticks", "frames", "frames_swept", "large",
@@ -101,7 +103,7 @@ class Received:
 
 
 def end_of_frame(shared: memoryview, kept: int) -> int:
-    """How far to read for the request that `shared[:kept]` begins, and for no other."""
+    """Returns the end of the request that `shared[:kept]` begins: nothing is read beyond it."""
     if kept < SIZE_BYTES + API_KEY_BYTES:
         return SIZE_BYTES + API_KEY_BYTES
     (size_bytes,) = SIZE.unpack_from(shared, 0)

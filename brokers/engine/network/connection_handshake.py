@@ -19,18 +19,18 @@ from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.handshakes import HandshakeGroup, Handshakes
 from brokers.engine.network.in_clear import IN_CLEAR, is_loopback, plain_socket
+from brokers.engine.network.inbound_frames import InboundFrames
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.listener_rules import ListenerRules, MakeSession
 from brokers.engine.network.proxy_protocol import NotProxyHeader, client_of, missing_bytes
-from brokers.engine.network.received import Received
 from brokers.engine.network.tls_stream import TlsStream
 
 # The first byte of a record of TLS that begins a handshake. A frame of Kafka's that began with it would be too long.
 TLS_HANDSHAKE: Final = b"\x16"
 
 
-class EntryOwner(Protocol):
-    """Who accepted it, and takes the connection that comes of it."""
+class HandshakeOwner(Protocol):
+    """Port that accepted the connection, and takes it over when its handshake is done."""
 
     rules: ListenerRules
 
@@ -45,10 +45,10 @@ class EntryOwner(Protocol):
     def unread(self) -> UnreadBytes: ...
 
     def refuses(self, client_host: str) -> bool:
-        """Whether this client may not come in; it is then counted and told."""
+        """True if this client may not come in; the refusal is then counted and reported."""
 
-    def holds_back(self, accepted: socket, client_host: str) -> bool:
-        """Whether this client's address opens connections faster than it may. The socket is then the owner's."""
+    def throttle(self, accepted: socket, client_host: str) -> bool:
+        """True if the client's address opens connections faster than it may. The socket is then the owner's."""
 
     def enter(self, accepted: socket | TlsStream, client_host: str, make_session: MakeSession | None = None) -> None:
         """Everything before the first request is over. `make_session`, where a certificate said who has come."""
@@ -65,8 +65,8 @@ class EntryOwner(Protocol):
     def on_closed(self, connection: OwnedConnection, reason: str) -> None: ...
 
 
-class Entering:
-    """`network.interfaces.OwnedConnection`. Ends as a `Connection` under the client's address, or closed."""
+class ConnectionHandshake:
+    """Connection before its first request (an `OwnedConnection`); it becomes a `Connection`, or is closed."""
 
     __slots__ = (
         "_closed",
@@ -84,8 +84,8 @@ class Entering:
         "_tls",
         "client_host",
         "idle_ticks",
+        "inbound",
         "peer_host",
-        "received",
     )
 
     # It has deadlines of its own.
@@ -98,7 +98,7 @@ class Entering:
         self,
         accepted: socket,
         address: str,
-        owner: EntryOwner,
+        owner: HandshakeOwner,
         buffers: FrameBuffers,
         loop: asyncio.AbstractEventLoop,
         handshakes: Handshakes,
@@ -115,7 +115,7 @@ class Entering:
         self._deadline: asyncio.TimerHandle | None = None
         self.peer_host = self.client_host = address
         self.idle_ticks = 0
-        self.received = Received(owner.unread, buffers, owner.group)
+        self.inbound = InboundFrames(owner.unread, buffers, owner.group)
 
     def start(self, is_proxied: bool) -> None:
         if is_proxied:
@@ -178,7 +178,7 @@ class Entering:
         self.client_host = client_host
         if self._owner.refuses(client_host):
             self.close("refused")
-        elif self._owner.holds_back(self._socket, client_host):
+        elif self._owner.throttle(self._socket, client_host):
             self._leave("held back")
         elif self._owner.rules.tls is not None:
             self._begin_handshake()
@@ -200,7 +200,7 @@ class Entering:
         self._step()
 
     def _is_plaintext(self) -> bool:
-        """Whether the peer does not begin with a handshake; it is then let in, or turned away."""
+        """True if the peer does not begin with a handshake; it is then let in, or refused."""
         try:
             first = self._socket.recv(1, MSG_PEEK)
         except (BlockingIOError, InterruptedError):

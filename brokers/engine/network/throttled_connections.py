@@ -1,6 +1,6 @@
 """Connections that came faster than their address may: open and unread until their delay is over, then closed (QUO-52).
 
-Whoever opens one after the other waits for each, instead of trying again at once.
+A client that opens one connection after the other waits for each, instead of trying again at once.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from socket import socket
 from typing import Final
 
 # Of one instance; the others are closed at once. Each is a descriptor, and costs its peer no more than us.
-HELD_PER_INSTANCE_MAX: Final = 100
+THROTTLED_PER_INSTANCE_MAX: Final = 100
 
 
-class HeldConnections:
-    """By the name of their group. They are among nobody's connections."""
+class ThrottledConnections:
+    """Sockets by the name of their group. They count for no listener."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -23,7 +23,7 @@ class HeldConnections:
 
     def hold(self, group: str, accepted: socket, delay_ms: int) -> None:
         held = self._held.setdefault(group, {})
-        if len(held) >= HELD_PER_INSTANCE_MAX:
+        if len(held) >= THROTTLED_PER_INSTANCE_MAX:
             accepted.close()
             return
         held[accepted] = self._loop.call_later(delay_ms / 1_000, self._end, group, accepted)
@@ -38,7 +38,7 @@ class HeldConnections:
         accepted.close()
 
     def end_one(self) -> None:
-        """Somebody needs the descriptor: one of the group with most goes early."""
+        """Closes one before its time, of the group with most, because its descriptor is needed."""
         group = max(self._held, key=lambda name: len(self._held[name]))
         self._end(group, next(iter(self._held[group])))
 

@@ -1,0 +1,251 @@
+"""Services of one broker that its handlers use, in five groups; a handler takes the group it needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+from brokers.engine.access.acls import AclIndexes
+from brokers.engine.access.authorizer import Address
+from brokers.engine.access.principals import Principal
+from brokers.engine.clock import Clock, LoopClock
+from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.coordinators.runtime import Runtime
+from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
+from brokers.engine.deadlines import Deadlines
+from brokers.engine.handlers import unplugged
+from brokers.engine.handlers.audit_trail import AuditTrail
+from brokers.engine.handlers.authentication import Authentication
+from brokers.engine.handlers.broker_layers import BrokerLayers
+from brokers.engine.handlers.change_turns import ChangeTurns, TopicsBeingCreated
+from brokers.engine.handlers.topic_looks import TopicLooks
+from brokers.engine.handlers.waiting_calls import WaitingCalls
+from brokers.engine.loop_turns import LoopTurns
+from brokers.engine.own_turns import OwnTurns
+from brokers.engine.partitions.durable_log_start_offsets import DurableLogStartOffsets
+from brokers.engine.partitions.follower_session import FollowerSession
+from brokers.engine.partitions.leadership_check import LeadershipChecks
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.protocol.messages.flow import ReportFlowRequest, ReportFlowResponse
+from brokers.engine.protocol.messages.pools import ChargePoolsRequest, ChargePoolsResponse
+from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotStorageResponse
+from brokers.engine.request_turns import DecodedPlaces, RequestTurns
+from brokers.engine.scheduling.accounts import Ownership
+from brokers.engine.scheduling.weights import LoopWeights
+from brokers.engine.stall_detector import StallDetector
+from brokers.engine.throttling.accounting import AccountingRegistry
+from brokers.engine.throttling.replication import ReplicationThrottle
+
+NEVER_MS = 1 << 62
+
+
+class ProducerIds(Protocol):
+    """Hands out producer ids (IDE-1, IDE-2)."""
+
+    async def next_id(self) -> int: ...
+
+
+class VerifyTransaction(Protocol):
+    """Asks the coordinator of a transaction whether these partitions, by internal topic, are part of it (TXN-27). An
+    error code for each: 120 if not, 47, 49, 51 or 90 if there is no such transaction, 13, 14, 15 or 16 if nobody knows.
+    """
+
+    async def __call__(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[tuple[str, int]]
+    ) -> dict[tuple[str, int], int]: ...
+
+
+class ForwardingFailed(Exception):
+    """The other broker did not answer; whether it did what was asked is not known."""
+
+
+class Forwarder(Protocol):
+    """Passes a client's call on to another broker, in the client's name. Raises ForwardingFailed."""
+
+    async def __call__(
+        self,
+        broker_id: int,
+        principal: Principal,
+        address: Address,
+        client_id: str,
+        api_key: int,
+        version: int,
+        message: Any,
+    ) -> Any: ...
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counts of what this process served since its start."""
+
+    requests: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    produce_bytes: int = 0
+    consume_bytes: int = 0
+    delays: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class StorageServices:
+    """Partitions on this broker, their followers, and the threads that work on their records."""
+
+    table: PartitionTable
+    fetch_bytes_max: int
+    # Threads that may wait for a disk.
+    readers: Executor
+    # Threads in which records are converted; None is the loop's own, for which whoever flushes waits as well.
+    converters: Executor | None = None
+    # Each follower's fetches from this broker, by its id.
+    followers: dict[int, FollowerSession] = field(default_factory=dict)
+    follower_sessions_made: int = 0
+    # Requests that must know that this broker still leads, and wait for its followers to confirm it.
+    leadership_checks: LeadershipChecks = field(default_factory=LeadershipChecks)
+    # Limits what this leader sends to throttled replicas.
+    replication_throttle: ReplicationThrottle = field(default_factory=ReplicationThrottle)
+    stall_detector: StallDetector = field(default_factory=lambda: StallDetector(0, NEVER_MS))
+    # Called with a partition led here when a follower outside of its ISR has everything.
+    may_join_isr: Callable[[Partition], object] = unplugged.no_isr_change
+    starts: DurableLogStartOffsets = field(init=False)
+    # What an instance has in threads that check and convert batches: one request at a time.
+    converter_places: DecodedPlaces = field(init=False)
+
+
+@dataclass(slots=True, eq=False)
+class MetadataServices:
+    """The cluster's image, and the writes that change it. `version` is another object after every change of what a
+    client may see or use.
+    """
+
+    current: CurrentImage
+    store: ClusterStore
+    topic_defaults: Mapping[str, str]
+    # Returns when the image holds what had been announced when it was called.
+    catch_up: Callable[[], Awaitable[None]] = unplugged.no_change_log
+    version: object = field(default_factory=object)
+    creating: TopicsBeingCreated = field(default_factory=TopicsBeingCreated)
+    # The queue of changes in ZooKeeper.
+    change_turns: ChangeTurns = field(init=False)
+    # What is set for this broker, and what of it cannot be in force together: raises SettingsWrong.
+    broker_layers: BrokerLayers = field(default_factory=BrokerLayers)
+    check_settings: Callable[[Mapping[str, str]], object] = unplugged.no_check
+    # Looks into the change log for topics that are not known here.
+    topic_looks: TopicLooks = field(init=False)
+
+    def bump_version(self) -> None:
+        self.version = object()
+
+
+@dataclass(slots=True, eq=False)
+class CoordinatorServices:
+    """Coordinators of groups and transactions on this broker, and ways to those on others."""
+
+    producer_ids: ProducerIds
+    settings: CoordinatorSettings = field(default_factory=lambda: from_overrides({}))
+    # None until the assembly has plugged them in.
+    groups: Runtime[Any] | None = None
+    transactions: Runtime[Any] | None = None
+    verify_transaction: VerifyTransaction = unplugged.no_coordinator
+    # Reaches coordinators beyond an instance's brokers.
+    forwarder: Forwarder | None = None
+    # Writes that wait while an instance owes for what coordinators wrote, by instance id.
+    state_write_queues: WeakValueDictionary[str, Any] = field(default_factory=WeakValueDictionary)
+
+
+@dataclass(slots=True, eq=False)
+class AccessServices:
+    """Authentication, access control lists, and the record of what clients administer."""
+
+    control_secret: str
+    acl_indexes: AclIndexes = field(default_factory=AclIndexes)
+    # Signs clients in to instances.
+    authentication: Authentication = field(init=False)
+    # Records what clients administer, and sign-ins that failed.
+    audit: AuditTrail = field(init=False)
+    # Ends calls whose client loses a right while they wait.
+    waiting_calls: WaitingCalls = field(init=False)
+
+
+@dataclass(slots=True, eq=False)
+class AccountingServices:
+    """Limits, what clients are charged, and the queues of those that used more than their share."""
+
+    accountings: AccountingRegistry
+    loop_turns: LoopTurns = field(default_factory=LoopTurns)
+    totals: Totals = field(default_factory=Totals)
+    # Parts of the event loop that instances and tenants have while others want it.
+    loop_weights: LoopWeights = field(default_factory=LoopWeights)
+    # Charges time of the loop to an instance: its id, beginning and end.
+    charge_loop: Callable[[str, float, float], object] = unplugged.no_loop_charge
+    # As controller: what other brokers may append for instances.
+    allot_storage: Callable[[AllotStorageRequest], AllotStorageResponse] = unplugged.no_controller
+    # As flow master: what brokers may admit of what instances bought.
+    report_flow: Callable[[ReportFlowRequest], ReportFlowResponse] = unplugged.no_flow_master
+    charge_pools: Callable[[ChargePoolsRequest], ChargePoolsResponse] = unplugged.no_pools
+    request_turns: RequestTurns = field(init=False)
+    decoded_places: DecodedPlaces = field(init=False)
+
+    def weights_of(self, instance_id: str, tenant_id: str) -> tuple[float, float]:
+        return self.loop_weights.of_instance(instance_id), self.loop_weights.of_tenant(tenant_id)
+
+
+@dataclass(slots=True, eq=False)
+class BrokerServices:
+    """The five groups of services, and what all of them use: the event loop, its clock and its tasks."""
+
+    broker_id: int
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    frame_bytes_max: int
+    storage: StorageServices
+    metadata: MetadataServices
+    coordination: CoordinatorServices
+    access: AccessServices
+    accounting: AccountingServices
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    # For waits until a limiter is paid.
+    loop_clock: LoopClock = field(init=False)
+    own_turns: OwnTurns = field(init=False)
+    deadlines: Deadlines = field(init=False)
+
+    def __post_init__(self) -> None:
+        loop, clock, metadata, accounting = self.loop, self.clock, self.metadata, self.accounting
+        self.loop_clock = LoopClock(loop, clock)
+        self.own_turns = OwnTurns(loop)
+        self.deadlines = Deadlines(loop, clock)
+        metadata.topic_looks = TopicLooks(clock)
+        self.access.audit = AuditTrail(self.broker_id, clock)
+        self.access.authentication = Authentication(loop, clock, metadata.current)
+        ownership = Ownership(metadata.current.tenant_of, accounting.weights_of)
+        accounting.request_turns = RequestTurns(loop, self._request_time_debt_ms, ownership)
+        metadata.change_turns = ChangeTurns(Ownership(metadata.current.tenant_of))
+        accounting.decoded_places = DecodedPlaces(loop)
+        self.storage.converter_places = DecodedPlaces(loop, bytes_max=0)
+        self.storage.starts = DurableLogStartOffsets(self.storage.table, self.spawn)
+        # A queue of its own: an instance that owes time does not keep rights that were taken away.
+        self.access.waiting_calls = WaitingCalls(
+            RequestTurns(loop, ownership=ownership),
+            self.spawn,
+            self._charge_request_time,
+        )
+
+    def _charge_request_time(self, instance_id: str, spent_s: float) -> None:
+        now_s = perf_counter()
+        self.accounting.charge_loop(instance_id, now_s - spent_s, now_s)
+        accounting = self.accounting.accountings.of(instance_id)
+        accounting.request_time.charge(round(spent_s * 1e6), self.clock.monotonic_ms())
+
+    def _request_time_debt_ms(self, instance_id: str) -> int:
+        return self.accounting.accountings.of(instance_id).request_time.debt_ms(self.clock.monotonic_ms())
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task

@@ -1,0 +1,168 @@
+"""Decides which connections come in and at what pace: limits by address, by instance, and of the broker (QUO-50 to
+QUO-52).
+
+`port` accepts and asks; `listener` keeps what came in. Reasons for which a connection is refused are in `admission`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterable
+from functools import partial
+from typing import Protocol
+
+from brokers.engine.network import admission, endings
+from brokers.engine.network.admission import CreationPace, Limits
+from brokers.engine.network.counters import Counters
+from brokers.engine.network.entry_queue import EntryQueue, Queued
+from brokers.engine.network.interfaces import OwnedConnection
+from brokers.engine.network.listener_group import ListenerGroup
+from brokers.engine.network.listener_rules import ListenerRules, OnHeldBack, RateOfAddress, unheard, unlimited
+from brokers.engine.network.reports import NetworkReports
+from brokers.engine.network.throttled_connections import ThrottledConnections
+
+
+class OpenConnections(Protocol):
+    """All connections of a broker; `listener.Listeners` fits."""
+
+    count: int
+
+    def groups(self) -> Iterable[ListenerGroup]: ...
+
+    def end(self, connection: OwnedConnection, reason: str) -> None: ...
+
+
+class Port(Protocol):
+    """A bound port, as far as the policy knows it; `port.Listener` fits."""
+
+    name: str
+    group: ListenerGroup
+    rules: ListenerRules
+    connections: dict[OwnedConnection, None]
+
+
+class AcceptPolicy:
+    """Limits of all ports of a broker. `connections_per_s` is the rate that an address of an instance has, and
+    `on_held_back` hears of each connection that was refused or delayed; the assembly plugs both in.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limits: Limits,
+        open_connections: OpenConnections,
+        counters: Counters,
+        reports: NetworkReports,
+    ) -> None:
+        self.connections_per_s: RateOfAddress = unlimited
+        self.on_held_back: OnHeldBack = unheard
+        self.throttled = ThrottledConnections(loop)
+        self._loop = loop
+        self._limits = limits
+        self._open = open_connections
+        self._counters = counters
+        self._reports = reports
+        self._pace = CreationPace(limits.creations_per_s_max)
+        self._queued = Queued()
+
+    def queue_of(self, group: ListenerGroup) -> EntryQueue:
+        """Returns a queue for a new group, for connections that come faster than it may accept them."""
+        return EntryQueue(self._loop, partial(self._has_place, group), partial(self._drop, group), self._queued)
+
+    # -- by address ---------------------------------------------------------------------------------------------------
+
+    def refusal_of_client(self, port: Port, address: str) -> str | None:
+        """Returns the reason for which a client may not come in; None if it may."""
+        if not port.rules.is_admitted(address):
+            return admission.ALLOW_LIST
+        group = port.group
+        if not group.is_protected and group.addresses.count(address) >= self._limits.connections_per_address_max:
+            return admission.ADDRESS
+        return None
+
+    def throttle(self, port: Port, accepted: socket.socket, address: str) -> bool:
+        """True if this address opens connections faster than it may. The connection then belongs to the policy: it
+        counts for no listener, and is closed when its delay is over.
+        """
+        group = port.group
+        limit_per_s = None if group.is_protected else self.connections_per_s(group.name, address)
+        if limit_per_s is None:
+            return False
+        delay_ms = group.address_rates.charge(address, limit_per_s, self._now_ms())
+        if not delay_ms:
+            return False
+        if self._open.count + self.throttled.count < self._limits.connections_max:
+            self.throttled.hold(group.name, accepted, delay_ms)
+        else:
+            accepted.close()
+        self._counters.refuse(admission.ADDRESS_RATE)
+        self._reports.refused(port.name, address, admission.ADDRESS_RATE, len(port.connections))
+        self.on_held_back(group.name, admission.ADDRESS_RATE, delay_ms)
+        return True
+
+    # -- by route, instance and broker --------------------------------------------------------------------------------
+
+    def refusal_of_place(self, port: Port) -> str | None:
+        """Returns the reason for which there is no place for one more connection; None if there is one."""
+        group, rules = port.group, port.rules
+        if rules.connections_max is not None and len(port.connections) >= rules.connections_max:
+            return admission.ROUTE
+        if group.count >= group.connections_max:
+            return admission.INSTANCE
+        return None if group.is_protected or self._has_room(group) else admission.BROKER
+
+    def _has_room(self, group: ListenerGroup) -> bool:
+        """True if the broker has room for one more connection of the group.
+
+        When all places are taken, the group with most connections loses one that was quiet for long. A tenant that
+        opens as many as it may does not lock the others out (QUO-50).
+        """
+        if self._open.count + self.throttled.count < self._limits.connections_max:
+            return True
+        if self.throttled.count:
+            self.throttled.end_one()
+            return True
+        others = [other for other in self._open.groups() if not other.is_protected]
+        largest = max(others, key=lambda other: other.count)
+        if largest.count <= group.count + 1:
+            return False
+        self._open.end(largest.quietest(), endings.NEEDED)
+        return True
+
+    def _has_place(self, group: ListenerGroup) -> bool:
+        """True if there are places for all connections that queue."""
+        if group.count + group.entry_queue.count > group.connections_max:
+            return False
+        return self._open.count + self.throttled.count + self._queued.count <= self._limits.connections_max
+
+    def _drop(self, group: ListenerGroup, accepted: socket.socket, address: str) -> None:
+        accepted.close()
+        self._note(group, group.name, address, admission.INSTANCE, group.count)
+
+    # -- by rate ------------------------------------------------------------------------------------------------------
+
+    def delay_ms(self, group: ListenerGroup) -> int:
+        """Charges a connection that was accepted or refused. Returns how long to accept no other (QUO-51)."""
+        if group.is_protected:
+            return 0
+        now_ms = self._now_ms()
+        delay_ms = max(group.pace.charge(now_ms), self._pace.charge(now_ms))
+        if delay_ms:
+            self._counters.paced += 1
+            self.on_held_back(group.name, None, delay_ms)
+        return delay_ms
+
+    # -- reports ------------------------------------------------------------------------------------------------------
+
+    def note_refusal(self, port: Port, address: str, cause: str) -> None:
+        self._note(port.group, port.name, address, cause, len(port.connections))
+
+    def _note(self, group: ListenerGroup, name: str, address: str, cause: str, count: int) -> None:
+        self._counters.refuse(cause)
+        self._reports.refused(name, address, cause, count)
+        if cause != admission.ALLOW_LIST:  # strangers do not slow the instance's clients down
+            self.on_held_back(group.name, cause, 0)
+
+    def _now_ms(self) -> int:
+        return round(self._loop.time() * 1000)

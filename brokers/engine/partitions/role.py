@@ -1,0 +1,25 @@
+"""Role of this broker for one partition, as the cluster's image has it."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from brokers.contract.partitions import NO_LEADER
+
+
+class PartitionRole(NamedTuple):
+    """Replicas, ISR and leader of a partition; without replicas this broker is the only one.
+
+    `is_known`: a replica was on this broker before. If it is not found while a log directory is offline, it is taken
+    to be there: the partition stays offline, and does not begin again, empty, in another directory. `since_ms` is the
+    monotonic time at which the role began; a leader measures the lag of its followers from there.
+    """
+
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    leader: int = NO_LEADER
+    is_known: bool = False
+    since_ms: int = 0
+
+
+ONLY_REPLICA: Final = PartitionRole()
