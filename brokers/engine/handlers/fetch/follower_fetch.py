@@ -11,7 +11,7 @@ from brokers.engine.handlers.common.background import answer_in_background
 from brokers.engine.handlers.common.peer_brokers import is_speaker, speaker_error
 from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, Diverging, PartitionResult
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
-from brokers.engine.handlers.services import BrokerServices
+from brokers.engine.handlers.services import BrokerServices, StorageServices
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.follower_session import NOT_REPORTED, FollowedPartition, FollowerSession
 from brokers.engine.partitions.partition import LOG_END, NO_EPOCH, Partition
@@ -86,7 +86,7 @@ def fetch_as_follower(session: Session, version: int, correlation_id: int, frame
     if error:
         refuse(session, version, correlation_id, error)
         return
-    fetches = _session(session.services, frame)
+    fetches = _session(session.storage, frame)
     if isinstance(fetches, int):
         refuse(session, version, correlation_id, fetches)
         return
@@ -182,9 +182,9 @@ def refuse(session: Session, version: int, correlation_id: int, error: int) -> N
     session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, error, NO_SESSION, []))
 
 
-def _session(services: BrokerServices, frame: FetchFrame) -> FollowerSession | int:
+def _session(storage: StorageServices, frame: FetchFrame) -> FollowerSession | int:
     """The session that the request belongs to or begins; an error code if there is none."""
-    followers = services.storage.followers
+    followers = storage.followers
     known = followers.get(frame.replica_id)
     epoch = frame.session_epoch
     if epoch in (FULL, SESSIONLESS):
@@ -193,7 +193,7 @@ def _session(services: BrokerServices, frame: FetchFrame) -> FollowerSession | i
             del followers[frame.replica_id]
         made = FollowerSession(NO_SESSION, frame.replica_id, frame.replica_epoch)
         if epoch == FULL:
-            services.storage.follower_sessions_made = made.id = services.storage.follower_sessions_made % EPOCH_MAX + 1
+            storage.follower_sessions_made = made.id = storage.follower_sessions_made % EPOCH_MAX + 1
             made.epoch = 1
             followers[frame.replica_id] = made
         return made
@@ -218,20 +218,20 @@ def _apply_request(session: Session, fetches: FollowerSession, frame: FetchFrame
             key = (topic_id, line[0])
             known = fetches.lines.get(key)
             partition = None if known is None else known.partition
-            result = partition if partition is not None else _find(services, session, topic_id, line[0])
+            result = partition if partition is not None else _find(services.storage, session, topic_id, line[0])
             if fetches.asks(key, line, result, now_ms) and not isinstance(result, int):
                 services.storage.may_join_isr(result)
     if services.storage.leadership_checks.is_waiting:
         services.storage.leadership_checks.check()
 
 
-def _find(services: BrokerServices, session: Session, topic_id: bytes, index: int) -> Partition | int:
+def _find(storage: StorageServices, session: Session, topic_id: bytes, index: int) -> Partition | int:
     topic = session.view().image.topics_by_id.get(topic_id)
     if topic is None:
         return int(ErrorCode.UNKNOWN_TOPIC_ID)
     if not 0 <= index < len(topic.partitions):
         return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = services.storage.table.get(topic.name, index)
+    partition = storage.table.get(topic.name, index)
     if partition is None:
         return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return partition if partition.topic_id == topic_id else int(ErrorCode.INCONSISTENT_TOPIC_ID)
@@ -276,7 +276,9 @@ def _read(services: BrokerServices, fetches: FollowerSession, limit_bytes: int, 
             # It goes back, and takes nothing else in.
             line.sent_high_watermark = line.sent_start_offset = NOT_REPORTED
         else:
-            is_throttled = partition.config.leader_throttled is not None and _is_throttled(services, fetches, partition)
+            is_throttled = partition.config.leader_throttled is not None and _is_throttled(
+                services.storage, fetches, partition
+            )
             if is_throttled and _is_held_back(services, fetches, line):
                 continue
             room_bytes = (
@@ -331,10 +333,10 @@ def _read_records(
     return 0
 
 
-def _is_throttled(services: BrokerServices, fetches: FollowerSession, partition: Partition) -> bool:
+def _is_throttled(storage: StorageServices, fetches: FollowerSession, partition: Partition) -> bool:
     """QUO-60: a replica that its topic names, and that is not in sync yet. Who keeps up is never held back."""
     named = partition.config.leader_throttled
-    if named is None or not services.storage.replication_throttle.is_limited or fetches.replica in partition.isr:
+    if named is None or not storage.replication_throttle.is_limited or fetches.replica in partition.isr:
         return False
     return named.holds(partition.index, fetches.replica)
 

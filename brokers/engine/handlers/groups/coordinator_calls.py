@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult, Now
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.ticket import Ticket
-from brokers.engine.handlers.services import BrokerServices
+from brokers.engine.handlers.services import AccessServices, BrokerServices
 from brokers.engine.protocol.errors import ErrorCode
 
 Operation = Callable[[Any, Now, Ticket], CoordinatorResult]
@@ -54,7 +54,7 @@ def _asked(
     if reply is not REPLY_PENDING:
         ticket.abandon()
         return reply
-    return _waited(ticket, later) if asker is None else _waited_with_right(services, ticket, later, asker)
+    return _waited(ticket, later) if asker is None else _waited_with_right(services.access, ticket, later, asker)
 
 
 class _Later:
@@ -84,12 +84,12 @@ async def _waited(ticket: Ticket, later: _Later) -> Any:
         ticket.abandon()
 
 
-async def _waited_with_right(services: BrokerServices, ticket: Ticket, later: _Later, asker: Asker) -> Any:
+async def _waited_with_right(access: AccessServices, ticket: Ticket, later: _Later, asker: Asker) -> Any:
     def check() -> None:
         code = asker.denial()
         if code:
             ticket.fail(code)
 
-    with services.access.waiting_calls.holding(asker.instance_id, check):
+    with access.waiting_calls.holding(asker.instance_id, check):
         check()  # it was asked in a turn before
         return await _waited(ticket, later)

@@ -17,7 +17,7 @@ from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.coordinators.settings import StateTopic
 from brokers.engine.handlers.context import Call, Endpoint, View
 from brokers.engine.handlers.required_rights import DENIAL_TEXTS
-from brokers.engine.handlers.services import BrokerServices
+from brokers.engine.handlers.services import BrokerServices, CoordinatorServices, MetadataServices
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.coordinators import (
     Coordinator,
@@ -61,7 +61,7 @@ def _too_many(key: str) -> Coordinator:
 
 def coordinator_of(services: BrokerServices, key_type: int, internal_id: str) -> int:
     """The broker that leads the partition where this id is kept, -1 when there is none."""
-    topic = services.metadata.current.image.topics.get(_state_topic(services, key_type).name)
+    topic = services.metadata.current.image.topics.get(_state_topic(services.coordination, key_type).name)
     if topic is None or topic.deleting or not topic.partitions:
         return NO_LEADER
     partition = topic.partitions[partition_of(internal_id, len(topic.partitions))]
@@ -103,14 +103,14 @@ def forwarding_endpoint(view: View, internal_id: str) -> Endpoint | None:
     return live[partition_of(internal_id, len(live))] if live else None
 
 
-def _state_topic(services: BrokerServices, key_type: int) -> StateTopic:
-    settings = services.coordination.settings
+def _state_topic(coordination: CoordinatorServices, key_type: int) -> StateTopic:
+    settings = coordination.settings
     return settings.groups_topic if key_type == GROUP else settings.transactions_topic
 
 
 def make_ready(services: BrokerServices, key_type: int) -> str:
     """Has the state topic made if it is not there; says what the client waits for."""
-    wanted = _state_topic(services, key_type)
+    wanted = _state_topic(services.coordination, key_type)
     image = services.metadata.current.image
     if wanted.name in image.topics:
         return "The coordinator is being elected."
@@ -119,14 +119,14 @@ def make_ready(services: BrokerServices, key_type: int) -> str:
         return f"{wanted.replication_factor} brokers must live before the first coordinator can work, {live} do."
     if wanted.name not in services.metadata.creating:
         services.metadata.creating.add(wanted.name)
-        services.spawn(_create(services, wanted))
+        services.spawn(_create(services.metadata, wanted))
     return "Coordinators are being set up."
 
 
-async def _create(services: BrokerServices, wanted: StateTopic) -> None:
+async def _create(metadata: MetadataServices, wanted: StateTopic) -> None:
     try:
-        await services.metadata.store.create_topic(
-            services.metadata.current.image,
+        await metadata.store.create_topic(
+            metadata.current.image,
             TopicSpec(
                 None,
                 wanted.name,
@@ -142,4 +142,4 @@ async def _create(services: BrokerServices, wanted: StateTopic) -> None:
     else:
         log.info("state_topic_made", topic=wanted.name, partitions=wanted.partitions)
     finally:
-        services.metadata.creating.discard(wanted.name)
+        metadata.creating.discard(wanted.name)
