@@ -1,4 +1,4 @@
-"""The files of a log's directory at start: what a crash left goes, what is none of ours stays and is told (LOG-35)."""
+"""Cleanup of a log directory at start: remains of a crash are removed, foreign files are kept and reported (LOG-35)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ _DEBRIS: Final = re.compile(
 
 
 def is_debris(name: str) -> bool:
-    """Whether a file of this name was left by a deletion, a cleaning or a crash."""
+    """True if a file of this name was left by a deletion, a compaction or a crash."""
     return _DEBRIS.match(name) is not None
 
 
 def tidy(directory: str, root: Path) -> tuple[list[int], list[int], set[int], list[str]]:
-    """Removes debris and orphan indexes; answers the segment bases and the snapshot offsets in order, the bases of
-    segments that list aborted transactions, and what is none of ours.
+    """Removes debris and orphaned indexes and scans the directory.
+
+    Returns the segment bases and the snapshot offsets in order, the bases of segments that list aborted transactions,
+    and the paths of foreign files.
     """
     swap.complete(directory, root)
     foreign: list[str] = []
@@ -50,7 +52,7 @@ def tidy(directory: str, root: Path) -> tuple[list[int], list[int], set[int], li
 
 
 def segment_files(directory: str) -> dict[str, set[int]]:
-    """Suffix -> the offsets in the names of files that carry it."""
+    """Returns the offsets in the names of segment files, by suffix."""
     result: dict[str, set[int]] = {}
     for entry in os.scandir(directory):
         if (match := _SEGMENT_FILE.match(entry.name)) and entry.is_file():

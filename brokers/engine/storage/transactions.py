@@ -1,7 +1,7 @@
-"""What a batch of a transaction, data or marker, changes beside the log it was written to (TXN-14, TXN-20, LOG-12).
+"""Changes of producer state and transaction index by transactional batches and markers (TXN-14, TXN-20, LOG-12).
 
-The same for a leader that appends, a follower that takes over, and a start that reads the log again; and what readers
-of committed data are told of it (TXN-21).
+Leader append, follower append and replay at start share them. Also returns the aborted transactions that read_committed
+consumers need (TXN-21).
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ def update_txn_state(
     max_timestamp: int,
     data: memoryview | bytes,
 ) -> None:
-    """Takes in a batch with one of the two flags that lies in `segment`; None if its index has its entry already.
-    `data` is looked at only for markers.
+    """Applies a transactional or control batch in `segment` to producer state and transaction index.
+
+    `segment` is None if its index has the entry already. `data` is read only for markers.
     """
     producers = log.producers
     if not attributes & layout.CONTROL:
@@ -56,7 +57,7 @@ def update_txn_state(
 
 
 def replay_batch(log: Log, header: BatchHeader, data: memoryview | bytes = b"", segment: Segment | None = None) -> None:
-    """Replays one stored batch into the producer state; `data` and `segment` as in `update_txn_state`."""
+    """Replays a stored batch into the producer state; `data` and `segment` as in `update_txn_state`."""
     # fmt: off
     (base_offset, _, _, _, _, attributes, last_delta, _, max_timestamp,
      producer_id, epoch, sequence, _) = header
@@ -73,10 +74,10 @@ def replay_batch(log: Log, header: BatchHeader, data: memoryview | bytes = b"", 
 
 
 def aborted_within(log: Log, offset: int, found: FileSlice, wait: bool = True) -> list[tuple[int, int]]:
-    """(producer id, first offset) of the aborted transactions that a reader of `found`, from `offset` on, must know.
+    """Returns (producer id, first offset) of the aborted transactions that a reader of `found` needs from `offset` on.
 
-    As with Kafka these may be a few more than the slice touches: how far it reaches is told by the offset index. Raises
-    StorageFailed; NotCached unless it may `wait` for the disk.
+    As in Kafka, the list may have a few more than the slice touches, because the offset index gives its upper bound.
+    Raises StorageFailed; without `wait`, NotCached instead of waiting for the disk.
     """
     segments = log.segments
     number = next((at for at, held in enumerate(segments) if held.file is found.file), len(segments))

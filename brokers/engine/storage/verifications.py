@@ -1,22 +1,25 @@
-"""Producers that a partition is asking the transaction coordinator about (TXN-27).
+"""Pending verifications of producers with the transaction coordinator (TXN-27).
 
-Between the coordinator's word and the append the transaction may end, and another one begin that knows nothing of the
-partition. So the question gets a token, which any batch of a transaction of that producer, marker or data, takes away:
-only who still holds it may open a transaction in the log.
+Between the coordinator's answer and the append, the transaction may end and another begin that does not include the
+partition. So each verification has a token, which any transactional batch or marker of that producer invalidates: only
+a valid token may open a transaction in the log.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# The producer's transaction is open here already: nothing to ask. What `begin` answers is greater.
+# Token for a transaction that is already open here and needs no verification; `begin` returns greater ones.
 NO_VERIFICATION_TOKEN: Final = 0
-# A client that invents producer ids cannot make the broker grow. Who is forgotten is not verified, and asks again.
+# Maximum number of verifications, which bounds memory against invented producer ids. A producer that was removed is not
+# verified and requests it again.
 VERIFICATIONS_MAX: Final = 20_000
 
 
 class Verification:
-    """Kept until the transaction opens: who failed once may try again, and nothing may overtake it."""
+    """A verification, kept until the transaction opens: a failed request may be retried, and no batch may overtake
+    it.
+    """
 
     __slots__ = ("begun_ms", "epoch", "lowest_sequence", "verification_token")
 
@@ -28,7 +31,7 @@ class Verification:
 
 
 class Verifications:
-    """Of one partition, by producer id."""
+    """Verifications of one partition, by producer id."""
 
     __slots__ = ("_by_producer", "_made")
 
@@ -40,7 +43,7 @@ class Verifications:
         return len(self._by_producer)
 
     def begin(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
-        """the token; requests of one producer that ask at the same time share it."""
+        """Returns the token; concurrent requests of one producer share it."""
         producer = self._by_producer.get(producer_id)
         if producer is None:
             if len(self._by_producer) >= VERIFICATIONS_MAX:
@@ -59,12 +62,12 @@ class Verifications:
         return producer is not None and producer.verification_token == verification_token
 
     def overtakes(self, producer_id: int, epoch: int, sequence: int) -> bool:
-        """Whether a batch of an earlier sequence of the same epoch was seen that is not in the log yet."""
+        """True if a batch with an earlier sequence of the same epoch is pending and not in the log yet."""
         producer = self._by_producer.get(producer_id)
         return producer is not None and epoch == producer.epoch and sequence > producer.lowest_sequence
 
     def complete(self, producer_id: int) -> None:
-        """A batch of one of the producer's transactions is in the log."""
+        """Removes the verification when a transactional batch of the producer is in the log."""
         if self._by_producer:
             self._by_producer.pop(producer_id, None)
 
