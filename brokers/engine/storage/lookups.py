@@ -93,10 +93,10 @@ def greatest_timestamp(log: Log, wait: bool = True) -> FoundRecord | None:
 
     If no record has a timestamp, that is the first record of the log.
     """
-    holders = [segment for segment in log.segments if segment.size_bytes]
-    if not holders:
+    segments = [segment for segment in log.segments if segment.size_bytes]
+    if not segments:
         return None
-    segment = max(holders, key=lambda holder: holder.max_timestamp)
+    segment = max(segments, key=lambda segment: segment.max_timestamp)
     timed = segment.max_timestamp >= 0
     result = segment.locate(segment.max_timestamp_offset if timed else log.log_start_offset, wait)
     if result is None:
@@ -110,7 +110,7 @@ def _records(segment: Segment, position: int, header: BatchHeader, wait: bool) -
     stamped = bool(header.attributes & layout.LOG_APPEND_TIME)
     try:
         if layout.checksum(data) != header.crc:
-            raise Malformed("the checksum does not hold")
+            raise Malformed("the checksum is wrong")
         for offset_delta, timestamp_delta in stamps(records_block(data), header.record_count):
             created_ms = layout.wrapped(header.base_timestamp + timestamp_delta)
             timestamp_ms = header.max_timestamp if stamped else created_ms

@@ -32,7 +32,7 @@ from brokers.engine.storage.startup_cleanup import segment_files, tidy
 from brokers.engine.storage.transactions import replay_batch
 
 NOWHERE: Final = 1 << 63
-INDEX_MADE_AGAIN: Final = "contradicts the log, or is missing; made again"
+INDEX_REBUILT: Final = "contradicts the log or is missing; rebuilt"
 
 
 class LoadReport(NamedTuple):
@@ -85,9 +85,9 @@ def load_log(
     log.kept_start_offset = max(log.kept_start_offset, start_offset)
     # A crash may have come between the change of the start offset in this file and its checkpoint.
     has_epochs = log.epochs.load() and log.epochs.entries[0][1] <= max(segments[0].base_offset, start_offset)
-    damages = [Damage(path, -1, -1, "is no file of a log; left alone") for path in foreign]
+    damages = [Damage(path, -1, -1, "is not a log file; ignored") for path in foreign]
     if log.epochs.is_damaged:
-        damages.append(Damage(log.epochs.path, -1, -1, "is unreadable; made again"))
+        damages.append(Damage(log.epochs.path, -1, -1, "is unreadable; rebuilt"))
     trusted = clean and _is_whole(log, start_offset, recovery_point, dense_from is not None, damages)
     truncated = scanned = 0
     unlisted: list[int] = []
@@ -157,25 +157,25 @@ def _is_whole(log: Log, start_offset: int, recovery_point: int, is_dense: bool, 
     """
     for segment in log.segments:
         if path := wrong_index(segment, is_dense):
-            damages.append(Damage(path, -1, segment.base_offset, INDEX_MADE_AGAIN))
+            damages.append(Damage(path, -1, segment.base_offset, INDEX_REBUILT))
             return False
     end = _end_of(log.active)
     if end is None:
         return False  # recovery reports the damage
     log.log_end_offset = end
     if recovery_point not in (0, end):
-        what = f"the log ends there, but was stopped at {recovery_point}"
+        what = f"the log ends here, but its recovery point was {recovery_point}"
         damages.append(Damage(log.active.file.path, -1, end, what))
         return False
     if epochs_contradicted(log, max(log.segments[0].base_offset, start_offset)):
-        damages.append(Damage(log.epochs.path, -1, -1, "contradicts the batches, or is missing; made again"))
+        damages.append(Damage(log.epochs.path, -1, -1, "contradicts the batches or is missing; rebuilt"))
         return False
     return True
 
 
 def _bad_start(log: Log, start_offset: int) -> Damage:
     path = str(log.root / LOG_START_OFFSETS)
-    return Damage(path, -1, start_offset, f"names this start of a log that ends at {log.log_end_offset}")
+    return Damage(path, -1, start_offset, f"has this start offset for a log that ends at {log.log_end_offset}")
 
 
 def _end_of(segment: Segment) -> int | None:
@@ -222,7 +222,7 @@ def _recover(
             end = log.segments[number + 1].base_offset
             continue
         if wrong:
-            damages.append(Damage(wrong, -1, segment.base_offset, INDEX_MADE_AGAIN))
+            damages.append(Damage(wrong, -1, segment.base_offset, INDEX_REBUILT))
         end, good_bytes, has_markers = _rebuild(log, segment, limit_of(log.segments, number), dense_from, epochs)
         if has_markers:
             unlisted.append(segment.base_offset)
@@ -235,7 +235,7 @@ def _recover(
         if good_bytes < segment.size_bytes or has_hole:
             truncated += segment.size_bytes - good_bytes + sum(other.size_bytes for other in later)
             what = "no intact batch follows" if good_bytes < segment.size_bytes else "offsets are missing"
-            damages.append(Damage(segment.file.path, good_bytes, end, f"{what}; {truncated} bytes cut off"))
+            damages.append(Damage(segment.file.path, good_bytes, end, f"{what}; {truncated} bytes truncated"))
             log.segments = log.segments[: number + 1]
             log.active = segment
             _cut_off(log, later, good_bytes, end)

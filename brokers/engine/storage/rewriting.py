@@ -132,11 +132,11 @@ def _read(data: bytes) -> tuple[list[Message], int]:
     if data[layout.MAGIC_AT] == layout.MAGIC:
         header = layout.read_header(data)
         if header.size_bytes != len(data) or layout.checksum(data) != header.crc:
-            raise Corrupt("the checksum of a batch does not hold")
+            raise Corrupt("the checksum of a batch is wrong")
         return [], NONE
     entry = next(entries(data), None)
     if entry is None or not checksum_holds(data, entry):
-        raise Corrupt("the checksum of a message does not hold")
+        raise Corrupt("the checksum of a message is wrong")
     message = read_message(data, entry)
     if message.codec == NONE:
         return [message], NONE

@@ -30,7 +30,7 @@ from brokers.engine.storage.sanity_checks import intact, out_of_range
 from brokers.engine.storage.segment import LOG_SUFFIX, Segment, base_name
 
 WRITE_BYTES: Final = 1024 * 1024
-HOP_BYTES: Final = 16 * 1024
+SKIP_CHUNK_BYTES: Final = 16 * 1024
 
 
 class Batch(NamedTuple):
@@ -155,16 +155,16 @@ def reaches_far(segment: Segment, following: int, recovery_point: int) -> bool:
 def _last_offset(segment: Segment) -> int:
     """Returns the last offset of the last batch, -1 if there is none; uses only the positions in the index."""
     for start in (max(segment.offset_index.floor_position(segment.size_bytes), 0), 0):
-        for way in (_hop(segment, start), start):
+        for position in (_skip_to_last_batch(segment, start), start):
             last = -1
-            for _, header in segment.headers(way):
+            for _, header in segment.headers(position):
                 last = header.last_offset
             if last >= 0:
                 return last
     return -1
 
 
-def _hop(segment: Segment, position: int) -> int:
+def _skip_to_last_batch(segment: Segment, position: int) -> int:
     """Returns the position of the last whole batch if every length from `position` on is right.
 
     A start after a crash scans all unflushed batches this way, so it reads nothing else of them.
@@ -173,7 +173,7 @@ def _hop(segment: Segment, position: int) -> int:
     chunk, chunk_at = b"", position
     while position + HEADER_BYTES <= end:
         if position + LOG_OVERHEAD_BYTES > chunk_at + len(chunk):
-            chunk, chunk_at = segment.batch_at(position, HOP_BYTES), position
+            chunk, chunk_at = segment.batch_at(position, SKIP_CHUNK_BYTES), position
             if len(chunk) < LOG_OVERHEAD_BYTES:
                 break
         following = position + LOG_OVERHEAD_BYTES + OFFSET_AND_LENGTH.unpack_from(chunk, position - chunk_at)[1]

@@ -44,27 +44,27 @@ class Verifications:
 
     def begin(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
         """Returns the token; concurrent requests of one producer share it."""
-        producer = self._by_producer.get(producer_id)
-        if producer is None:
+        verification = self._by_producer.get(producer_id)
+        if verification is None:
             if len(self._by_producer) >= VERIFICATIONS_MAX:
                 del self._by_producer[next(iter(self._by_producer))]
             self._made += 1
-            producer = self._by_producer[producer_id] = Verification(self._made, epoch, sequence, now_ms)
-        elif epoch > producer.epoch:
-            producer.epoch = epoch
-            producer.lowest_sequence = sequence
-        elif epoch == producer.epoch and sequence < producer.lowest_sequence:
-            producer.lowest_sequence = sequence
-        return producer.verification_token
+            verification = self._by_producer[producer_id] = Verification(self._made, epoch, sequence, now_ms)
+        elif epoch > verification.epoch:
+            verification.epoch = epoch
+            verification.lowest_sequence = sequence
+        elif epoch == verification.epoch and sequence < verification.lowest_sequence:
+            verification.lowest_sequence = sequence
+        return verification.verification_token
 
     def holds(self, producer_id: int, verification_token: int) -> bool:
-        producer = self._by_producer.get(producer_id)
-        return producer is not None and producer.verification_token == verification_token
+        verification = self._by_producer.get(producer_id)
+        return verification is not None and verification.verification_token == verification_token
 
     def overtakes(self, producer_id: int, epoch: int, sequence: int) -> bool:
         """True if a batch with an earlier sequence of the same epoch is pending and not in the log yet."""
-        producer = self._by_producer.get(producer_id)
-        return producer is not None and epoch == producer.epoch and sequence > producer.lowest_sequence
+        verification = self._by_producer.get(producer_id)
+        return verification is not None and epoch == verification.epoch and sequence > verification.lowest_sequence
 
     def complete(self, producer_id: int) -> None:
         """Removes the verification when a transactional batch of the producer is in the log."""
@@ -72,9 +72,13 @@ class Verifications:
             self._by_producer.pop(producer_id, None)
 
     def expire(self, now_ms: int, after_ms: int) -> None:
-        gone = [key for key, result in self._by_producer.items() if now_ms - result.begun_ms >= after_ms]
-        for key in gone:
-            del self._by_producer[key]
+        expired = [
+            producer_id
+            for producer_id, verification in self._by_producer.items()
+            if now_ms - verification.begun_ms >= after_ms
+        ]
+        for producer_id in expired:
+            del self._by_producer[producer_id]
 
     def clear(self) -> None:
         self._by_producer.clear()

@@ -48,11 +48,11 @@ class Outcomes:
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """True if the data batch belongs to an aborted transaction."""
-        result = self._aborted.get(header.producer_id)
-        if result is None or not header.is_transactional or header.is_control:
+        transactions = self._aborted.get(header.producer_id)
+        if transactions is None or not header.is_transactional or header.is_control:
             return False
-        at = bisect_left(result, header.last_offset, key=lambda aborted: aborted.marker_offset)
-        return at < len(result) and result[at].first_offset <= header.base_offset
+        at = bisect_left(transactions, header.last_offset, key=lambda aborted: aborted.marker_offset)
+        return at < len(transactions) and transactions[at].first_offset <= header.base_offset
 
 
 class Markers:

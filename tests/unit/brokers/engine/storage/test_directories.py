@@ -1,4 +1,4 @@
-"""A log directory belongs to one broker process at a time, whoever wrote its program (LOG-2)."""
+"""A log directory belongs to one broker process at a time, of Penstock or of Apache Kafka (LOG-2)."""
 
 from __future__ import annotations
 

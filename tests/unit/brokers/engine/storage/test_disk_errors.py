@@ -1,4 +1,4 @@
-"""A disk that refuses each operation of a run in turn: the root is given up, what was acknowledged stays (LOG-3)."""
+"""A disk that fails each operation of a run in turn: the root goes offline and acknowledged records stay (LOG-3)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FULL, BROKEN = errno.ENOSPC, errno.EIO
 
 
 def produced(log: SimulatedLog, acked: list[Record]) -> None:
-    """One batch; what is answered with an error must not be served, now or later."""
+    """Appends one batch; a batch that was answered with an error must never be served."""
     records = [Record(NOW_MS, b"k", b"%d." % len(acked) + b"x" * 60), Record(NOW_MS, b"k", b"y")]
     answer = log.partition.append(memoryview(build_batch(records)), NOW_MS, acks=1, produce_version=9)
     if answer.error_code == error_codes.NONE:
@@ -33,14 +33,14 @@ def produced(log: SimulatedLog, acked: list[Record]) -> None:
 
 
 def run(log: SimulatedLog, acked: list[Record]) -> None:
-    """Appends, rolls, flushes, checkpoints, retention, and the clean stop."""
+    """Runs appends, rolls, flushes, checkpoints, retention and a clean stop."""
     for _ in range(2):
         for _ in range(BATCHES):
             produced(log, acked)
         if not log.partition.offline:
             try:
                 log.partition.log.roll(NOW_MS)
-            except StorageFailed as failure:  # as `Partition.append` hears it
+            except StorageFailed as failure:  # handled like in `Partition.append`
                 log.table.directory_failed(failure)
         batch = log.table.flusher.plan_flush()
         batch.run()

@@ -1,4 +1,4 @@
-"""Who may touch what of a file that is being read from the disk (LOG-22, decision 55)."""
+"""Division of work between threads and the event loop for a file that is read from disk (LOG-22, decision 55)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE_BYTES = 3 * WARM_BYTES
 
 @pytest.fixture
 def path(disk_path: Path) -> Path:
-    """A file of holes: as long as any, and the disk has nothing to do with it."""
+    """A sparse file: long, and without disk activity."""
     path = disk_path / "00000000000000000000.log"
     with path.open("wb") as file:
         file.truncate(SIZE_BYTES)
@@ -37,7 +37,7 @@ def fd(path: Path) -> Iterator[int]:
 
 
 def open_descriptors(fd: int) -> int:
-    """Of the file of `fd`: others of this process come and go."""
+    """Returns the open descriptors of the file of `fd`, without others of this process."""
     file = os.fstat(fd)
     count = 0
     for link in Path("/proc/self/fd").iterdir():

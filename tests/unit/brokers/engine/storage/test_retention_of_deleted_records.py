@@ -1,4 +1,4 @@
-"""A log whose records were all deleted gives its last segment back too."""
+"""Deletion of the last segment of a log whose records were all deleted."""
 
 from __future__ import annotations
 

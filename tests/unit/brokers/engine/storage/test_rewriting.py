@@ -62,7 +62,9 @@ def stored(log: Log) -> Stored:
 
 
 def wrapper(magic: int, messages: Stored, codec: int, attributes: int = 0) -> bytes:
-    """As a broker stored it: the last offset outside, inside relative ones (format 1) or the true ones (format 0)."""
+    """Returns a compressed wrapper as brokers stored it: last offset outside; inside relative (format 1) or absolute
+    ones.
+    """
     first, last = messages[0][0], messages[-1][0]
     inner = b"".join(
         encode_message(magic, offset - first if magic else offset, time_ms, key, value)
@@ -77,7 +79,7 @@ FIELD = st.none() | st.binary(max_size=40)
 
 @st.composite
 def segments(draw: st.DrawFn) -> tuple[int, list[tuple[int, Stored]]]:
-    """(format, entries): each the codec and the messages that lie behind it, with gaps as cleaning leaves them."""
+    """Draws (format, entries): each entry has a codec and its messages, with gaps as compaction leaves them."""
     magic = draw(st.sampled_from((0, 1)))
     times = st.integers(-1, 2**45) if magic else st.just(-1)
     offset, result = draw(st.integers(0, 3)), []
@@ -134,7 +136,7 @@ def test_what_another_implementation_wrote_is_read(tmp_path: Path, magic: int, c
 
 
 def test_a_time_that_the_broker_gave_stays_the_brokers(tmp_path: Path) -> None:
-    """REC-12: behind a wrapper of that kind all messages have its time."""
+    """REC-12: all messages in such a wrapper have its timestamp."""
     behind = [(0, 5, b"k", b"a"), (1, 6, b"k", b"b")]
     data = wrapper(1, behind, GZIP, LOG_APPEND_TIME)
     data += encode_message(1, 2, 8, b"k", b"c", LOG_APPEND_TIME) + encode_message(1, 3, 9, b"k", b"d", LOG_APPEND_TIME)
@@ -195,7 +197,7 @@ def test_a_crash_on_the_way_leaves_the_old_or_the_rewritten_segment(
 
 @pytest.mark.parametrize("kept_bytes", [0, 8, 12, 17, 40])
 def test_what_a_power_cut_left_of_a_first_batch_is_no_old_message(tmp_path: Path, kept_bytes: int) -> None:
-    """A byte of zero where the format stands does not make one: the torn batch is cut off as ever."""
+    """A zero byte at the position of the format does not make an old message: the torn batch is truncated as usual."""
     torn = bytes(build_batch([Record(NOW_MS, None, b"a" * 100)]))
     file_of(tmp_path).write_bytes(torn[:kept_bytes] + bytes(len(torn) - kept_bytes))
     log, report = load(tmp_path, clean=False)

@@ -1,4 +1,4 @@
-"""Segments whose offsets lie further from their base than an index can name become several (LOG-40, KAFKA-6264)."""
+"""Splitting of segments with offsets further from their base than an index can express (LOG-40, KAFKA-6264)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ BASE: Final = 100
 # Every batch has an index entry.
 CONFIG: Final = LogConfig(index_limits=(0, 10_000))
 
-# Between two batches of three records.
+# Distance between two batches of three records.
 GAPS: Final = (0, 0, 0, 1, 1_000, FAR // 3, FAR - 6, FAR - 5, FAR - 4, FAR - 3, FAR, 2 * FAR + 1)
 
 Found = list[tuple[int, Record]]
 
 
 class Legacy(NamedTuple):
-    """A segment as Kafka's cleaner left it: which offsets its batches begin at, three records each."""
+    """A segment as Kafka's cleaner left it: the base offsets of its batches, three records each."""
 
     directory: Path
     records: Found
@@ -47,7 +47,7 @@ def records_of(base: int) -> list[Record]:
 
 
 def wrapped(number: int) -> int:
-    """As 32 bits keep it."""
+    """Returns the number truncated to 32 bits."""
     return (number + 2**31) % 2**32 - 2**31
 
 
@@ -58,7 +58,7 @@ def batch_at(base: int, codec: int = 0) -> bytes:
 
 
 def write_segment(directory: Path, base: int, bases: list[int], *, indexed: bool = True) -> Legacy:
-    """The log and, unless it was never flushed, indexes whose relative offsets ran over."""
+    """Writes the log and, unless it was never flushed, indexes with overflowed relative offsets."""
     directory.mkdir(parents=True, exist_ok=True)
     data, offsets, times, latest = b"", b"", b"", -1
     for number, at in enumerate(bases):
@@ -81,7 +81,9 @@ def write_segment(directory: Path, base: int, bases: list[int], *, indexed: bool
 
 
 def check_split(log: Log, expected: Found, *, end: int | None = None) -> None:
-    """Every record is read from everywhere, no segment spans more than an index can name, nothing is left over."""
+    """Checks that every record is readable from every offset, that indexes cover each segment, and that no file is left
+    over.
+    """
     log.check()
     assert read_all(log) == expected
     for number, (offset, _) in enumerate(expected):
@@ -138,7 +140,7 @@ def test_a_closed_segment_is_split_and_its_neighbours_stay(tmp_path: Path, clean
 
 
 def test_a_hole_before_the_next_segment_is_no_reason_to_split(tmp_path: Path) -> None:
-    """A follower closes its segment where its leader's cleaner made a hole that no index can name both ends of."""
+    """A follower closes its segment where compaction on the leader made a hole that no index can express."""
     directory = tmp_path / "t-0"
     near = write_segment(directory, BASE, [BASE, BASE + FAR - 3])
     further = write_segment(directory, BASE + 5 * FAR, [BASE + 5 * FAR])
@@ -157,7 +159,9 @@ def test_where_nothing_lies_within_reach_of_the_base_the_log_begins_where_it_did
 
 
 def far_transactions(directory: Path, at: int = BASE) -> list[Aborted]:
-    """Three that are aborted in one segment: within reach of the first offset `at`, across its end, beyond it."""
+    """Writes three transactions aborted in one segment: in range of the first offset `at`, across its end, and beyond
+    it.
+    """
     directory.mkdir(parents=True)
     lines = ((7, at, at + 1), (8, at + 2, at + FAR), (9, at + FAR + 1, at + FAR + 9))
     data = b""
@@ -186,7 +190,7 @@ def aborted_of(log: Log) -> dict[int, list[Aborted]]:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("damage", [b"", b"\1", bytes(34)])
 def test_aborted_transactions_stay_aborted(tmp_path: Path, clean: bool, recovery_point: int, damage: bytes) -> None:
-    """Also where the list of them is damaged: it is made again from the batches."""
+    """Also with a damaged transaction index, which is rebuilt from the batches."""
     directory = tmp_path / "t-0"
     listed = far_transactions(directory)
     list_file = directory / f"{BASE:020d}.txnindex"
@@ -218,7 +222,7 @@ def test_a_torn_end_is_cut_off_behind_what_is_intact(tmp_path: Path, cut: int) -
 
 
 def test_nothing_is_split_where_what_lies_beyond_is_damaged(tmp_path: Path) -> None:
-    """Recovery ends the log before it, and says so."""
+    """Recovery truncates the log before the damage and reports it."""
     legacy = write_segment(tmp_path / "t-0", BASE, [BASE, BASE + FAR], indexed=False)
     path = legacy.directory / f"{BASE:020d}.log"
     content = bytearray(path.read_bytes())
@@ -243,7 +247,7 @@ def test_offsets_that_go_back_are_damage_and_not_a_reason_to_split(tmp_path: Pat
 def test_a_flipped_bit_in_the_last_offset_splits_nothing(
     tmp_path: Path, bit: int, clean: bool, recovery_point: int
 ) -> None:
-    """It is under no checksum; alone at the end of the log it cannot be told from a far one, whatever came before."""
+    """No checksum covers the last offset; at the end of the log it cannot be distinguished from a distant one."""
     bases = [BASE, BASE + 3] if recovery_point < FAR else [BASE, BASE + FAR, BASE + FAR + 3]
     legacy = write_segment(tmp_path / "t-0", BASE, [*bases, bases[-1] + 3 + 2**bit], indexed=False)
     log, report = reopen(legacy.directory, CONFIG, clean=clean, recovery_point=recovery_point)
@@ -284,7 +288,7 @@ def test_the_tool_says_beforehand_what_a_start_would_split(tmp_path: Path) -> No
 
 @st.composite
 def segments(draw: st.DrawFn) -> list[int]:
-    """The bases of a segment's batches, with gaps about as wide as an index reaches."""
+    """Draws the bases of a segment's batches, with gaps about as wide as the range of an index."""
     at, result = BASE + draw(st.sampled_from((0, 0, 5, FAR - 4, FAR, 3 * FAR))), []
     for _ in range(draw(st.integers(1, 10))):
         result.append(at)
@@ -309,7 +313,7 @@ def test_whatever_the_gaps_are_every_record_is_read(
 
 @pytest.mark.parametrize("first", [2 * FAR, 3 * FAR])
 def test_a_crash_at_any_step_leaves_every_record(first: int) -> None:
-    """Two segments are split, one with aborted transactions, one whose first part holds batches or nothing."""
+    """Two segments are split: one with aborted transactions, one whose first part has batches or none."""
     with quick_directory() as home:
         directory = home / "run" / "t-0"
         far_transactions(directory)

@@ -1,4 +1,4 @@
-"""A cleaned log against what it promises: values, offsets, markers, producers, transactions (CMP-16 to CMP-31)."""
+"""Promises of compaction on a cleaned log: values, offsets, markers, producers, transactions (CMP-16 to CMP-31)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_every_removed_offset_is_read_as_the_one_after_it(tmp_path: Path) -> Non
 
 
 def test_a_delete_marker_is_seen_for_its_time_and_then_goes(tmp_path: Path) -> None:
-    """CMP-6, CMP-7, CMP-20: the horizon is settled by the first run that keeps the marker."""
+    """CMP-6, CMP-7, CMP-20: the first run that keeps the tombstone sets the delete horizon."""
     log = new_log(tmp_path / "t-0", SMALL)
     append(log, [_keyed("a", "1"), _keyed("b", "1", NOW_MS + 5)])
     append(log, [_keyed("a", None, NOW_MS - 7), _keyed("c", "3", NOW_MS + 9)])
@@ -97,7 +97,7 @@ def test_a_delete_marker_is_seen_for_its_time_and_then_goes(tmp_path: Path) -> N
 
 
 def test_a_gap_leads_no_reader_past_what_it_may_read(tmp_path: Path) -> None:
-    """LOG-24: a high watermark from before the last stop may lie where records are gone."""
+    """LOG-24: a high watermark from before the last stop may lie where records were removed."""
     log = new_log(tmp_path / "t-0", SMALL)
     for number in range(6):
         append(log, [_keyed("a", str(number))])
@@ -127,7 +127,7 @@ def test_a_record_without_a_key_goes(tmp_path: Path) -> None:
 
 
 def test_the_last_batch_of_a_producer_stays_without_its_records(tmp_path: Path) -> None:
-    """CMP-23: its sequence must be known after a restart even when all it wrote is gone."""
+    """CMP-23: the last sequence must be known after a restart even when all records of the producer are gone."""
     log = new_log(tmp_path / "t-0", SMALL)
     for sequence in range(3):
         data = build_batch([_keyed("a", str(sequence))], producer_id=7, producer_epoch=1, base_sequence=sequence)
@@ -146,7 +146,7 @@ def test_the_last_batch_of_a_producer_stays_without_its_records(tmp_path: Path) 
 
 
 def test_an_aborted_transaction_goes_and_a_committed_one_stays(tmp_path: Path) -> None:
-    """CMP-18, CMP-22: the marker of the aborted one lies in the segment that is not cleaned."""
+    """CMP-18, CMP-22: the marker of the aborted transaction lies in a segment that is not cleaned."""
     log = new_log(tmp_path / "t-0", SMALL)
 
     def write(producer: int, key: str, value: str) -> None:

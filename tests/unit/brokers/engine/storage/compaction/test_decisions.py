@@ -1,4 +1,4 @@
-"""The cleaner's pure parts: the offset map, the choice of a log, groups of segments, pacing, settings."""
+"""Pure parts of the cleaner: offset map, selection of a log, grouping of segments, pacing, settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _segment(base: int, size: int = 100, first_ms: int = 0, last_ms: int = 0) ->
 
 
 def test_an_entry_of_the_offset_map_takes_24_bytes() -> None:
-    """CMP-16, DEC-19: 8 GiB of slots tell 366 GB of 1 KiB records apart."""
+    """CMP-16, DEC-19: 8 GiB of slots distinguish 366 GB of records of 1 KiB."""
     assert slots_of(8 * 1024**3) == 357_913_941
     assert slots_of(8 * 1024**3) * 1024 // 10**9 == 366
     assert slots_of(128 * 1024**2) == 5_592_405
@@ -67,7 +67,9 @@ def test_the_offset_map_is_a_dictionary_until_it_is_full(
 def test_a_batch_is_passed_over_only_if_nothing_in_it_lives(
     batches: list[tuple[int, int]], first_dirty: int, places_max: int
 ) -> None:
-    """Batches of one to three records of a key; a few places for many offsets may only make it more careful."""
+    """Batches have one to three records of a key; few places for many offsets may only make the filter more
+    conservative.
+    """
     offsets = OffsetMap(24 * 50, 0.9)
     spans, live, end = [], {}, 0
     for key, records in batches:
@@ -100,7 +102,7 @@ def test_a_batch_is_passed_over_only_if_nothing_in_it_lives(
 def test_keys_are_read_as_whole_records_are(
     content: list[tuple[int, bytes | None, bytes | None]], cut_bytes: int
 ) -> None:
-    """And what is cut off is refused by both."""
+    """Both also refuse truncated records."""
     records = [Record(NOW_MS + shift, key, value) for shift, key, value in content]
     block = records_block(build_batch(records))
     assert read_keys(block, len(records)) == [(delta, record.key) for delta, record in enumerate(records)]
@@ -154,7 +156,7 @@ def test_a_lag_keeps_young_segments_out_and_a_greatest_lag_forces_old_ones() -> 
 
 
 def test_one_time_in_the_future_does_not_put_off_what_is_overdue_behind_it() -> None:
-    """CMP-14: producers' clocks differ, and the lag is a promise for every record."""
+    """CMP-14: the clocks of producers differ, and the lag is a promise for every record."""
     segments = [_segment(0, first_ms=9_999), _segment(10, first_ms=-1), _segment(20, first_ms=11), _segment(30)]
     forced = CompactionRules(dirty_ratio_min=1.0, lag_ms_max=50)
     assert measure(segments, forced, first_dirty=0, stable_offset=99, now_ms=62).eligible(forced)
