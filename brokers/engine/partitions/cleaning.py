@@ -1,7 +1,7 @@
-"""The cleaner's books: which log is next, which are being cleaned, how far each is clean (CMP-10 to CMP-15, CMP-27).
+"""Scheduling of log cleaning: next log, logs being cleaned, cleaned offsets (CMP-10 to CMP-15, CMP-27).
 
-In the table's thread throughout, but for `Work.make_durable` and `CheckpointBatch.write`. The work itself is done
-elsewhere, from a `Job`; what comes back is put into the live log here.
+Everything runs in the table's thread, except `Work.make_durable` and `CheckpointBatch.write`. The cleaning itself runs
+elsewhere from a `Job`; its results are swapped into the live log here.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import Log
 
 CHECKPOINT: Final = "cleaner-offset-checkpoint"
-# After failures in a row a log waits twice as long each time, up to this (or the configured back-off, if that is more).
+# After consecutive failures the retry delay of a log doubles each time, up to this maximum (or the configured back-off,
+# if that is longer).
 RETRY_MS_MAX: Final = 600_000
 DOUBLINGS_MAX: Final = 20
 
 
 class Work(NamedTuple):
-    """One log that was chosen. `flush` comes first: a record may take another's place only once it is on disk.
-    `is_first`: no checkpoint file names the log; one must before the first swap, for recovery takes holes in a log that
-    was never cleaned for records that were lost.
+    """A log that was selected for cleaning.
+
+    `flush` comes first: a record may replace another only once it is on disk. `is_first` is true if no checkpoint file
+    names the log; one must before the first swap, because recovery takes holes in a log that was never cleaned for lost
+    records.
     """
 
     partition: Partition
@@ -41,45 +44,49 @@ class Work(NamedTuple):
     is_first: bool
 
     def make_durable(self) -> None:
-        """The slow part, in any thread. Raises StorageFailed."""
+        """Flushes the log, in any thread. Raises StorageFailed."""
         if self.flush is not None:
             self.flush.run()
 
 
 class CheckpointBatch(NamedTuple):
-    """One root's checkpoint file, to be written in any thread."""
+    """Checkpoint file of one root, to be written in any thread."""
 
     root: Path
     offsets: dict[PartitionKey, int]
 
     def write(self) -> None:
-        """Raises StorageFailed."""
+        """Writes the file durably. Raises StorageFailed."""
         checkpoints.write_offsets(self.root / CHECKPOINT, self.offsets, self.root)
 
 
 class Retry(NamedTuple):
-    """A log whose last `failures` runs failed for a reason that may pass."""
+    """Retry of a log whose last `failures` runs failed for a temporary reason."""
 
     failures: int
     failed_at_ms: int
     wait_ms: int
 
     def is_due(self, now_ms: int) -> bool:
-        """Also when the clock was set back."""
+        """True if the delay is over, or if the clock was set back."""
         return not 0 <= now_ms - self.failed_at_ms < self.wait_ms
 
 
 class Cleaner:
-    """Over one table. `uncleanable` are partitions whose logs are at fault, kept out until the broker starts again, and
-    why; `retries` those whose last run failed for a reason outside the log; `lowered` the roots whose checkpoint file
-    says of some log that more of it is clean than there was left of it.
+    """Selects logs of one table for cleaning and tracks their cleaned offsets.
+
+    `uncleanable` are partitions with damaged logs and the reason; they are excluded until the broker restarts.
+    `retries` are those whose last run failed for a reason outside the log. `lowered` are the roots whose checkpoint
+    file names a cleaned offset beyond the end of a truncated log.
     """
 
     def __init__(self, table: PartitionTable, settings: CleanerSettings) -> None:
-        """Call after the table has recovered: a checkpoint counts only for the partition it was written for."""
+        """Loads the checkpoints; called after the table has recovered, because a checkpoint counts only for a known
+        partition.
+        """
         self._table = table
         self._settings = settings
-        # What is being cleaned, and where the shortest end of its log was meanwhile.
+        # Partitions that are being cleaned, and the lowest end offset of their log since the start of the run.
         self._busy: dict[PartitionKey, int] = {}
         self._known: dict[PartitionKey, Partition] = {(result.topic, result.index): result for result in table}
         self._checkpoints: dict[PartitionKey, int] = {}
@@ -92,7 +99,7 @@ class Cleaner:
             self._load(root)
 
     def use(self, settings: CleanerSettings) -> None:
-        """From the next run on."""
+        """Applies new settings from the next run on."""
         self._settings = settings
 
     def _load(self, root: Path) -> None:
@@ -108,16 +115,17 @@ class Cleaner:
             if partition is None or partition.log.root != root:
                 continue
             if offset > partition.log.log_end_offset:
-                self.disbelieved.append(key)  # while it can be seen: the log will grow past it
+                self.disbelieved.append(key)  # recorded now, because the log will grow past it
             else:
                 self._checkpoints[key] = offset
 
     # -- choosing -----------------------------------------------------------------------------------------------------
 
     def plan(self, now_ms: int) -> Work | None:
-        """The log with the greatest dirty share among those that are due, marked as being cleaned; None if none is.
+        """Selects the due log with the greatest dirty share and marks it as being cleaned; returns None if there is
+        none.
 
-        Every answer must be given back by `finished`, `given_up` or `failed`.
+        Every result must be returned by `finished`, `given_up` or `failed`.
         """
         self._forget_strangers()
         while True:
@@ -168,7 +176,7 @@ class Cleaner:
             yield partition, result, rules
 
     def _forget_strangers(self) -> None:
-        """A topic of the same name as one that was deleted starts with nothing cleaned."""
+        """Forgets partitions that were deleted: a new topic of the same name starts with nothing cleaned."""
         for key, partition in list(self._known.items()):
             if self._table.get(*key) is not partition:
                 del self._known[key]
@@ -205,24 +213,27 @@ class Cleaner:
             io_bytes_per_s=settings.io_bytes_per_s / settings.threads,
         )
 
-    # -- what comes back ----------------------------------------------------------------------------------------------
+    # -- results of runs
+    # -------------------------------------------------------------------------------------------------
 
     def durable(self, work: Work) -> None:
-        """After `make_durable`, whatever came of it."""
+        """Finishes the flush after `make_durable`, also if that failed."""
         if work.flush is not None:
             work.flush.finish()
 
     def is_current(self, work: Work) -> bool:
-        """False once the partition was deleted or its disk was given up: nothing of the run may be used then."""
+        """False once the partition is deleted or offline: no result of the run may be used then."""
         partition = work.partition
         return not partition.offline and self._table.get(partition.topic, partition.index) is partition
 
     def is_wanted(self, work: Work) -> bool:
-        """False also once the topic is not compacted any more: from then on every record counts."""
+        """False also once the topic is no longer compacted: from then on every record must be kept."""
         return self.is_current(work) and work.partition.config.compaction is not None
 
     def swap_in(self, work: Work, cleaned: Cleaned, now_ms: int) -> bool:
-        """Puts one group into the live log. False if it no longer fits, and the run is to be given up (CMP-30)."""
+        """Swaps one group into the live log; returns False if it no longer fits and the run must be abandoned
+        (CMP-30).
+        """
         if not self.is_wanted(work):
             return False
         try:
@@ -236,7 +247,7 @@ class Cleaner:
         return True
 
     def finished(self, work: Work, run: Finished) -> None:
-        """The run is whole and swapped in; the `checkpoint` is to be written."""
+        """Records a complete run that was swapped in; its `checkpoint` must be written."""
         key = (work.partition.topic, work.partition.index)
         shortest = self._busy.pop(key, run.end_offset)
         self._table.cleaned.add(run)
@@ -246,7 +257,9 @@ class Cleaner:
             self._checkpoints[key] = min(run.end_offset, shortest)
 
     def _shortened(self, partition: Partition) -> None:
-        """CMP-27: what comes in place of what was cut off is not clean."""
+        """Lowers the cleaned offset after a truncation: records that replace the truncated ones are not cleaned
+        (CMP-27).
+        """
         key, end_offset = (partition.topic, partition.index), partition.log.log_end_offset
         if self._known.get(key) is not partition:
             return
@@ -257,12 +270,12 @@ class Cleaner:
             self.lowered.add(partition.log.root)
 
     def checkpoint(self, root: Path) -> CheckpointBatch:
-        """The file of one root as it has to be by now. One at a time may be written."""
+        """Returns the current content of a root's checkpoint file; only one may be written at a time."""
         offsets = {key: at for key, at in self._checkpoints.items() if self._known[key].log.root == root}
         return CheckpointBatch(root, offsets)
 
     def given_up(self, work: Work) -> None:
-        """The run ended early and nothing went wrong: the log changed under it, or the broker stops."""
+        """Records a run that ended early without a fault: the log changed meanwhile, or the broker stops."""
         self._busy.pop((work.partition.topic, work.partition.index), None)
         if not self.is_current(work):
             return
@@ -272,8 +285,9 @@ class Cleaner:
             self._table.storage_failed(failure)
 
     def failed(self, work: Work, failed: Failed, now_ms: int) -> int | None:
-        """The run failed: the log is kept out (CMP-15), given up with its disk (LOG-3), or tried again after as many ms
-        as this answers.
+        """Records a failed run and returns the retry delay in milliseconds, if there is a retry.
+
+        Otherwise the log is excluded (CMP-15) or goes offline with its disk (LOG-3).
         """
         self.given_up(work)
         self._table.cleaned.failures += 1
@@ -305,7 +319,7 @@ class Cleaner:
 
 
 def _is_as_planned(work: Work) -> bool:
-    """False if a truncation took what the run was to read ahead: then what it met speaks against no file."""
+    """False if a truncation removed segments that the run read ahead: then its failure does not indicate damage."""
     sizes = {held.base_offset: held.size_bytes for held in work.partition.log.segments}
     return all(sizes.get(base, 0) >= size for base, size in work.job.ahead)
 

@@ -1,4 +1,4 @@
-"""The logs of a table at start: every partition of one root after the other, and which counts of two of one name."""
+"""Logs of a table at start: loads the roots one by one and resolves duplicates of a partition."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from brokers.engine.storage.sanity_checks import Damage
 
 
 class RecoveredTable(Protocol):
-    """The table as its recovery sees it; `table.PartitionTable` fits."""
+    """Part of a partition table that its recovery uses; implemented by `table.PartitionTable`."""
 
     files: OpenFiles
     flusher: LogFlusher
 
     def directory_failed(self, failure: StorageFailed) -> None:
-        """Gives up a root and everything on it."""
+        """Takes a root and all its partitions offline."""
 
     def storage_failed(self, failure: StorageFailed) -> None:
-        """Gives up the root, unless what failed has changed nothing and passes."""
+        """Takes the root offline, unless the failure changed nothing and passes."""
 
     def root_of(self, partition: Partition) -> LogRoot | None:
-        """Where its log lies."""
+        """Returns the root of the partition's log."""
 
 
 class LogRecovery:
-    """Fills `partitions`, and `nobodys` with logs that a power cut left without a word of whose they are."""
+    """Fills `partitions`, and `nobodys` with the logs that have no topic id because of a power cut."""
 
     def __init__(
         self,
@@ -61,14 +61,15 @@ class LogRecovery:
             log = partition.log
             if log.hole_offset != NO_HOLE:
                 self._table.flusher.recovery_points.has_holes(key, log.log_end_offset)
-                # The high watermark may have reached the disk before what lay below it.
+                # The high watermark may have been written to disk before the records below it.
                 partition.high_watermark = min(partition.high_watermark, max(log.hole_offset, log.log_start_offset))
         if loader.has_fallen:
             self._table.flusher.checkpoint_recovery_points()
 
     def _is_further(self, found: Partition, held: Partition, report: RecoveryReport) -> bool:
-        """Of two directories that are called like one partition the one counts that goes further, and the other is set
-        aside: it was copied, or given up with its disk, and its place was taken since.
+        """True if the log `found` goes further than `held`, another directory of the same partition.
+
+        The shorter one is renamed as a stray: it was copied, or its disk was offline and it was replaced meanwhile.
         """
         further = _progress(found) > _progress(held)
         left, other = (held, found) if further else (found, held)
@@ -91,5 +92,5 @@ class LogRecovery:
 
 
 def _progress(partition: Partition) -> tuple[bool, int, int]:
-    """By which two logs of one partition are compared, as in an election: leader epoch, then end."""
+    """Sort key of two logs of one partition, as in an election: leader epoch, then end offset."""
     return not partition.offline, partition.log.epochs.latest, partition.log.log_end_offset

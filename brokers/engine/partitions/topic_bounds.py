@@ -1,6 +1,6 @@
-"""How far a topic's own settings go where they cost others: what is beyond the operator's bound counts as the bound.
+"""Operator bounds for topic settings that cost other tenants: a value beyond the bound counts as the bound.
 
-The bounds are broker settings. They hold for what a topic says itself, whoever wrote it, not for the broker's defaults.
+The bounds are broker settings. They apply to a topic's own settings, whoever set them, not to the broker's defaults.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from brokers.engine.records.validation import LONG_MAX
 
 
 class Bound(NamedTuple):
-    """A broker setting that bounds a topic's: from below if `is_least`, otherwise from above."""
+    """A broker setting that bounds a topic setting: from below if `is_least`, otherwise from above."""
 
     broker_key: str
     default: int
@@ -42,7 +42,7 @@ BOUNDS: Final = {
     ),
 }
 
-# In force for `segment.bytes`, but not described instead of it: clients that read what they set find it.
+# Applied to `segment.bytes` without changing its described value: clients read back what they set.
 SEGMENT_BYTES: Final = Bound(
     "log.segment.bytes.min",
     1 << 20,
@@ -53,14 +53,14 @@ BROKER_BOUNDS: Final = (*BOUNDS.values(), SEGMENT_BYTES)
 
 
 def segment_bytes(topic: Mapping[str, str], defaults: Mapping[str, str], configured_bytes: int) -> int:
-    """Size at which a log rolls. The broker's own default is the operator's, and counts as it is."""
+    """Returns the size in bytes at which a log rolls; the broker's own default is not bounded."""
     if not topic.get("segment.bytes"):
         return configured_bytes
     return max(configured_bytes, int(defaults.get(SEGMENT_BYTES.broker_key, SEGMENT_BYTES.default)))
 
 
 def beyond(name: str, topic: Mapping[str, str], defaults: Mapping[str, str]) -> str | None:
-    """Returns the bound that is in force instead of what `topic` says of `name`, None if what it says is."""
+    """Returns the bound that applies instead of the topic's value of `name`, None if none does."""
     bound = BOUNDS.get(name)
     if bound is None or not topic.get(name):
         return None

@@ -1,8 +1,8 @@
-"""The settings of a topic (spec N): names, types, defaults, what they mean and what they accept.
+"""Definitions of topic settings (spec N): names, types, defaults, documentation and accepted values.
 
-A tenant may set every key listed here except the read-only ones; where a value would let one tenant cost the others
-their disks, the operator's bound is in force instead (`topic_bounds`). A key that the engine does not honour is not in
-the list, unless Apache Kafka does not either.
+A tenant may set every key in the list except the read-only ones. Where a value would let one tenant use up the disks of
+others, the operator's bound applies instead (`topic_bounds`). A key that the engine does not implement is not in the
+list, unless Apache Kafka does not implement it either.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_LIMIT: Final = "-1"
 
 
 class ValueType(IntEnum):
-    """As DescribeConfigs numbers them."""
+    """Value types, with the numbers of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -38,10 +38,11 @@ class ValueType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key. `broker_key` is the broker-wide default's name; `accepts` says more than the type does.
+    """Definition of one setting.
 
-    `default_elsewhere`: the broker key has no default of its own; the value comes from another key (`log.retention.ms`
-    falls back to `log.retention.hours`).
+    `broker_key` is the name of the broker-wide default, and `accepts` checks more than the type. `default_elsewhere` is
+    true if the broker key has no default of its own and falls back to another key (`log.retention.ms` to
+    `log.retention.hours`).
     """
 
     name: str
@@ -66,14 +67,14 @@ def _one_of(*words: str) -> Callable[[str], bool]:
     return lambda value: value in words
 
 
-# Of Apache Kafka, from the first that named one to the last with ZooKeeper.
+# Versions of Apache Kafka, from the first with this setting to the last with ZooKeeper.
 _VERSION: Final = re.compile(
     r"(0\.(8\.[0-2]|9\.0|10\.[0-2]|11\.0)|1\.[01]|2\.[0-8]|3\.[0-9])(\.[0-9]+)*(-IV[0-9]+)?", re.ASCII
 )
 
 
 def _policies(value: str) -> bool:
-    """An empty list too: then nothing becomes of old segments."""
+    """True for a list of policies, also an empty one: then old segments are neither deleted nor compacted."""
     words = [word.strip() for word in value.split(",")] if value else []
     return all(word in ("delete", "compact") for word in words)
 
