@@ -1,6 +1,4 @@
-"""The cleaner's accountings over a table: what is due, what is kept out, checkpoints over restarts and re-created
-topics.
-"""
+"""Cleaning of a table's logs: due and excluded logs, and checkpoints over restarts and recreated topics."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ def _do(cleaner: Cleaner, work: Work, now_ms: int = NOW_MS) -> Finished:
 
 
 def _prepare(cleaner: Cleaner, work: Work) -> list[Event]:
-    """What comes before the first swap, and what the run told."""
+    """Runs the steps before the first swap and returns the event of the run."""
     work.make_durable()
     cleaner.durable(work)
     if work.is_first:
@@ -136,7 +134,7 @@ def test_a_checkpoint_outlives_a_restart_but_not_its_topic(tmp_path: Path) -> No
 
 
 def _cut(table: PartitionTable, partition: Partition, offset: int) -> None:
-    """Somebody else was elected who did not have what lies from there on; then this broker leads again."""
+    """Simulates an election of a leader without the records from `offset` on; then this broker leads again."""
     config = dict(COMPACT)
     table.become_follower("t", 0, b"1" * 16, 1, config, leader=2, replicas=(1, 2), isr=(2,), now_ms=NOW_MS)
     table.truncate(partition, offset, NOW_MS)
@@ -145,7 +143,7 @@ def _cut(table: PartitionTable, partition: Partition, offset: int) -> None:
 
 @pytest.mark.parametrize("when", ["between two runs", "under a run"])
 def test_what_is_written_where_a_log_was_cut_is_cleaned_like_all_that_came_later(tmp_path: Path, when: str) -> None:
-    """CMP-27: or keys that were written twice there would stay twice."""
+    """CMP-27: otherwise keys that were written twice there would stay twice."""
     table = opened(tmp_path)
     partition = _lead(table, "t")
     _produce(partition, 60)
@@ -198,7 +196,7 @@ def test_an_error_keeps_a_log_out_until_the_next_start(tmp_path: Path) -> None:
 
 
 def test_a_follower_that_cuts_its_log_back_under_a_run_is_cleaned_later(tmp_path: Path) -> None:
-    """CMP-15, REP-15: the run misses what it was to read ahead, and no file is damaged."""
+    """CMP-15, REP-15: segments that the run read ahead are missing, and no file is damaged."""
     table = opened(tmp_path)
     partition = _lead(table, "t")
     _produce(partition, 20)
@@ -251,7 +249,7 @@ def test_what_may_pass_is_waited_for_twice_as_long_each_time_within_bounds(tmp_p
 
 
 def test_a_broker_that_dies_between_swap_and_checkpoint_loses_nothing(tmp_path: Path) -> None:
-    """Holes above the recovery point on disk are the cleaner's, not a power cut's: CMP-26, CMP-27, LOG-36."""
+    """Holes above the recovery point on disk come from compaction, not from a power cut: CMP-26, CMP-27, LOG-36."""
     table = opened(tmp_path)
     partition = _lead(table, "t")
     _produce(partition, 4)
@@ -347,7 +345,7 @@ def test_nothing_is_swapped_into_a_log_that_was_deleted(tmp_path: Path) -> None:
 
 
 def test_a_run_ends_with_the_policy_that_asked_for_it(tmp_path: Path) -> None:
-    """CMP-30: from then on the tenant wants every record kept, whatever a run had still to do."""
+    """CMP-30: from then on the tenant requires every record to be kept, even if a run is unfinished."""
     table = opened(tmp_path)
     partition = _lead(table, "t")
     _produce(partition, 60)
@@ -367,7 +365,7 @@ def test_a_run_ends_with_the_policy_that_asked_for_it(tmp_path: Path) -> None:
 
 
 def test_a_segment_of_nothing_but_a_producers_last_sequence_is_no_damage(tmp_path: Path) -> None:
-    """CMP-23: neither to the next clean start nor to `log verify`."""
+    """CMP-23: neither for the next clean start nor for `log verify`."""
     table = opened(tmp_path)
     partition = _lead(table, "t")
     for sequence in range(17):

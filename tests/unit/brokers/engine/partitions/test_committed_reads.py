@@ -1,4 +1,4 @@
-"""What readers of committed data see of a partition, through restarts and on followers (TXN-20 to TXN-24, IDE-10)."""
+"""Reads with isolation level read_committed, through restarts and on followers (TXN-20 to TXN-24, IDE-10)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fetched(partition: Partition, offset: int) -> None:
 
 
 def reopened(table: PartitionTable, root: Path, *, clean: bool) -> tuple[PartitionTable, Partition]:
-    """The same directory under a broker that starts."""
+    """Returns the partition of the same directory under a restarted broker."""
     if clean:
         table.close()
     else:
@@ -52,7 +52,7 @@ def reopened(table: PartitionTable, root: Path, *, clean: bool) -> tuple[Partiti
 
 
 def test_the_earliest_open_transaction_keeps_readers_back(partition: Partition) -> None:
-    """TXN-20, TXN-23: other producers' data waits too."""
+    """TXN-20, TXN-23: records of other producers wait too."""
     plain = memoryview(build_batch([Record(NOW_MS, None, b"plain")]))
     write(partition, 7, 0, b"a")
     write(partition, 8, 0, b"b")
@@ -109,7 +109,7 @@ def test_latest_is_the_last_stable_offset_for_readers_of_committed_data(partitio
 
 
 def test_who_reads_what_is_not_committed_gets_everything_and_the_markers(replicated: Partition) -> None:
-    """TXN-22: open and aborted records too, up to the high watermark; markers are the client's to hide."""
+    """TXN-22: open and aborted records up to the high watermark are included; clients filter the markers."""
     write(replicated, 7, 0, b"aborted")
     end(replicated, 7, committed=False)
     write(replicated, 8, 0, b"open")
@@ -129,11 +129,11 @@ def test_who_reads_what_is_not_committed_gets_everything_and_the_markers(replica
     ]
 
 
-# -- what was aborted --------------------------------------------------------------------------------------------------
+# -- aborted transactions ----------------------------------------------------------------------------------------------
 
 
 def test_readers_are_told_of_the_aborted_transactions_in_what_they_get(partition: Partition) -> None:
-    """TXN-21, observed: at the marker's own offset the transaction is still listed, behind it no longer."""
+    """TXN-21, as observed: the transaction is listed up to the offset of its marker, not behind it."""
     write(partition, 7, 0, b"a")
     write(partition, 8, 0, b"b")
     end(partition, 7, committed=False)
@@ -153,7 +153,7 @@ def test_readers_are_told_of_the_aborted_transactions_in_what_they_get(partition
 
 
 def test_the_index_lists_aborts_as_kafka_writes_them(partition: Partition) -> None:
-    """LOG-12: the last stable offset at that time is where the earliest other open transaction begins."""
+    """LOG-12: the last stable offset at that time is the first offset of the earliest other open transaction."""
     write(partition, 7, 0)
     write(partition, 8, 0)
     write(partition, 9, 0)
@@ -208,7 +208,7 @@ def test_the_index_goes_with_its_segment_and_is_cut_with_the_log(table: Partitio
 def test_a_restart_keeps_transactions_and_what_was_aborted(
     table: PartitionTable, partition: Partition, tmp_path: Path, clean: bool, rolled: bool
 ) -> None:
-    """IDE-10, LOG-39: open ones, those that were aborted, and the sequences."""
+    """IDE-10, LOG-39: open and aborted transactions, and the sequences."""
     write(partition, 7, 0, b"a")
     write(partition, 8, 0, b"b")
     end(partition, 7, committed=False, coordinator_epoch=4)
@@ -233,7 +233,7 @@ def test_a_restart_keeps_transactions_and_what_was_aborted(
 
 
 def test_a_follower_knows_what_its_leader_knows(table: PartitionTable, partition: Partition) -> None:
-    """IDE-9: it takes the batches over and answers alike once it leads."""
+    """IDE-9: the follower appends the same batches and answers alike once it leads."""
     follower = table.become_follower(
         "ins-a.orders", 1, TOPIC_ID, 3, {}, leader=2, replicas=(2, 1), isr=(2, 1), now_ms=NOW_MS
     )
@@ -288,7 +288,7 @@ def test_nobody_with_an_open_transaction_is_forgotten_for_room() -> None:
 
 
 def test_who_has_been_silent_for_longest_is_forgotten_first() -> None:
-    """Whoever came first and still writes is not; also by who comes to it with a snapshot."""
+    """A producer that came first and still writes is kept; also after a load from a snapshot."""
     state = ProducerState()
     for producer_id in range(1, PRODUCERS_MAX + 1):
         state.update(producer_id, 0, 0, 0, producer_id, NOW_MS)
@@ -309,7 +309,7 @@ def test_who_has_been_silent_for_longest_is_forgotten_first() -> None:
 
 
 def test_who_ended_a_transaction_last_is_forgotten_last() -> None:
-    """Also by who comes to it with a snapshot."""
+    """Also after a load from a snapshot."""
     state = ProducerState()
     for producer_id in range(1, PRODUCERS_MAX + 1):
         state.update_in_transaction(producer_id, 0, 0, 0, producer_id, NOW_MS)
@@ -342,7 +342,7 @@ def test_a_snapshot_brings_open_transactions_back_in_their_order() -> None:
     assert again.to_bytes() == state.to_bytes()
 
 
-# -- waiting -----------------------------------------------------------------------------------------------------------
+# -- delayed reads -----------------------------------------------------------------------------------------------------
 
 
 class Sleeper:

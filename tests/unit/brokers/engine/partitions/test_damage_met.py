@@ -1,4 +1,4 @@
-"""Damage in a log that is in use, and what a start says of what it found: which file, which byte, which offset."""
+"""Damage in a log in use, and damage reports of a start: file, byte and offset."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST = "00000000000000000000"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[SimulatedLog]:
-    """Two batches of two records in a closed segment, one in the next."""
+    """Writes two batches of two records in a closed segment and one in the next."""
     made = SimulatedLog(tmp_path)
     for number in range(3):
         if number == 2:
@@ -51,7 +51,7 @@ def started(top: Path) -> tuple[PartitionTable, RecoveryReport]:
 
 
 def test_a_reader_is_told_of_the_damage_not_led_past_it(log: SimulatedLog, tmp_path: Path) -> None:
-    """A wrong length breaks the chain of batches: what lies behind must not look as if it was never there."""
+    """A wrong length breaks the chain of batches; those behind it must not appear to be missing."""
     partition, file = log.partition, tmp_path / f"{TOPIC}-0" / f"{FIRST}.log"
     position = second_batch(partition)
     flip(file, position + LENGTH_AT + 1)
@@ -73,7 +73,7 @@ def test_a_reader_is_told_of_the_damage_not_led_past_it(log: SimulatedLog, tmp_p
 
 
 def test_who_asks_again_behind_damage_costs_no_other_scan(log: SimulatedLog, tmp_path: Path) -> None:
-    """The file is not even looked at: it is not there any more."""
+    """The file has been deleted, so a scan would fail."""
     partition, file = log.partition, tmp_path / f"{TOPIC}-0" / f"{FIRST}.log"
     flip(file, second_batch(partition) + LENGTH_AT + 1)
     partition.log.rest()
@@ -102,7 +102,7 @@ def test_a_start_says_where_a_log_was_cut(log: SimulatedLog, tmp_path: Path) -> 
 
 
 def test_leader_epochs_that_contradict_the_batches_are_read_from_these(log: SimulatedLog, tmp_path: Path) -> None:
-    """A leader with a wrong list would have a follower keep records that nobody else has."""
+    """With wrong epochs on the leader, a follower would keep records that no other replica has."""
     log.elect()
     log.append(2)
     epochs = log.partition.log.epochs.entries
@@ -119,7 +119,7 @@ def test_leader_epochs_that_contradict_the_batches_are_read_from_these(log: Simu
 
 
 def test_a_start_offset_that_cannot_be_does_not_empty_a_log(log: SimulatedLog, tmp_path: Path) -> None:
-    """LOG-38 is for logs that lost their end; one that was stopped cleanly with all it had did not."""
+    """LOG-38 applies to logs that lost their end; this one was stopped cleanly with all records."""
     log.table.close()
     checkpoint = tmp_path / checkpoints.LOG_START_OFFSETS
     checkpoint.write_text(f"0\n1\n{TOPIC} 0 90\n")

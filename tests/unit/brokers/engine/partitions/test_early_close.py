@@ -1,4 +1,4 @@
-"""A broker that stops closes what it no longer leads while its ports still answer (REP-34); nothing is lost by it."""
+"""A stopping broker closes logs that it no longer leads while it still serves requests (REP-34); no record is lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def append(partition: Partition) -> None:
 
 
 def closed_early(table: PartitionTable, logs_max: int = 2) -> int:
-    """How many rounds it took."""
+    """Returns the number of rounds."""
     rounds = 0
     while (batch := table.flusher.plan_early_close(logs_max=logs_max)) is not None:
         batch.run()
@@ -69,7 +69,7 @@ def test_what_is_followed_is_on_disk_before_the_end_and_what_is_led_is_left_alon
 
 
 def test_a_log_that_is_written_to_after_it_was_closed_is_closed_once_more(tmp_path: Path) -> None:
-    """Its leader died as well, and this broker was the last that could lead."""
+    """Its leader stopped too, and this broker was the last that could lead."""
     table = opened(tmp_path)
     follow(table, 0, 3)
     assert closed_early(table) == 1

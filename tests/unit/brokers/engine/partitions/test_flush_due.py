@@ -1,4 +1,4 @@
-"""Which logs are flushed because their topic asks for it (LOG-19)."""
+"""Selection of logs to flush by topic settings (LOG-19)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from brokers.engine.partitions.log_flusher import FLUSHED_LOGS_MAX
 from brokers.engine.partitions.table import PartitionTable
 from tests.unit.brokers.engine.partitions.test_table import NOW_MS, opened, produce
 
-# No bound but what the topics say.
+# No operator bounds: only topic settings apply.
 UNBOUND = {"log.flush.interval.messages.min": "1", "log.flush.interval.ms.min": "0"}
 
 
 def flushed(table: PartitionTable, now_ms: int) -> int:
-    """How many logs a round flushes."""
+    """Returns the number of logs that a round flushes."""
     batch = table.flusher.plan_due_flush(now_ms)
     if batch is None:
         return 0

@@ -1,4 +1,4 @@
-"""What a leader remembers of a follower's requests (WIRE-30, REP-10)."""
+"""Fetch sessions of followers on a leader (WIRE-30, REP-10)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPLICA = 2
 
 
 def test_a_partition_that_was_deleted_and_made_again_is_found_again(tmp_path: Path) -> None:
-    """REP-32: a move took the replica away from this broker, the next one brought it back, to lead."""
+    """REP-32: a reassignment removed the replica from this broker, and the next one brought it back as the leader."""
     table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
     table.recover(NOW_MS)
     session = FollowerSession(1, REPLICA, 7)
@@ -42,7 +42,7 @@ MANY, FEW = "ins-aaaaaaaa.many", "ins-bbbbbbbb.few"
 
 @pytest.fixture
 def session(tmp_path: Path) -> FollowerSession:
-    """A follower that has nothing of twenty partitions of one instance, and of two of another one."""
+    """A follower without any records of twenty partitions of one instance and two of another."""
     table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
     table.recover(NOW_MS)
     session = FollowerSession(1, REPLICA, 7)

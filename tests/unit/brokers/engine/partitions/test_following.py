@@ -1,5 +1,5 @@
-"""A follower's side of a partition: batches as the leader wrote them, and nothing that cannot follow what is there
-(REP-7 to REP-9, REP-17).
+"""Appends on a follower: batches exactly as the leader wrote them, and none that cannot follow the log (REP-7 to REP-9,
+REP-17).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def follow(table: PartitionTable, *, in_small_segments: bool = False) -> Partiti
 
 
 def stored(base_offset: int, count: int = 1, epoch: int = EPOCH, **more: int) -> bytes:
-    """A batch as it lies in a leader's log."""
+    """Returns a batch as it is stored in a leader's log."""
     data = build_batch([Record(NOW_MS + at, None, b"v%d" % (base_offset + at)) for at in range(count)], **more)
     layout.assign(data, base_offset, epoch)
     return bytes(data)
@@ -65,7 +65,7 @@ def bytes_of(partition: Partition) -> bytes:
 
 def test_batches_are_stored_as_they_came(table: PartitionTable) -> None:
     partition = follow(table)
-    batches = [stored(0, 2, epoch=1), stored(2, epoch=3), stored(7, 3)]  # what lay between was compacted away
+    batches = [stored(0, 2, epoch=1), stored(2, epoch=3), stored(7, 3)]  # the records between were compacted away
 
     assert take(partition, *batches, high_watermark=3) == sum(map(len, batches))
 
@@ -173,7 +173,7 @@ def test_what_was_followed_is_there_after_a_crash(tmp_path: Path) -> None:
 
 
 def test_a_truncated_log_goes_on_from_there(table: PartitionTable, tmp_path: Path) -> None:
-    """REP-15: what counted as being on disk counts no longer before anything else is written there."""
+    """REP-15: lower the recovery point before other records are written there."""
     partition = follow(table, in_small_segments=True)
     take(partition, *(stored(number, epoch=1) for number in range(10)))
     flush = table.flusher.plan_flush()
@@ -209,13 +209,13 @@ def test_to_truncate_what_is_committed_is_written_down_as_an_error(table: Partit
 def test_what_lies_behind_damage_does_not_stay_behind_the_end_of_a_truncated_log(
     table: PartitionTable, tmp_path: Path
 ) -> None:
-    """Else it would follow, under its old offsets, whatever is fetched next."""
+    """Otherwise these records would follow, with their old offsets, the records that are fetched next."""
     partition = follow(table)
     batches = [stored(number, epoch=1) for number in range(6)]
     take(partition, *batches)
     file = Path(partition.log.segments[0].file.path)
     content = bytearray(file.read_bytes())
-    content[2 * len(batches[0]) + 16] = 7  # the magic of the third
+    content[2 * len(batches[0]) + 16] = 7  # the magic of the third batch
     file.write_bytes(content)
     partition.log.rest()
 
@@ -277,7 +277,7 @@ def test_a_disk_that_fails_takes_its_partitions_along(table: PartitionTable, mon
 
 
 def _recovered(directory: Path) -> Partition:
-    """The partition as another process would find it, over a copy of the files."""
+    """Returns the partition as another process would load it, from a copy of the files."""
     copy = directory.with_name(directory.name + "-after")
     shutil.copytree(directory, copy)
     (copy / ".lock").unlink(missing_ok=True)

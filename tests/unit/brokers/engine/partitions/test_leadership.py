@@ -1,4 +1,4 @@
-"""What a leader keeps of its followers and of those who wait (REP-11, REP-14, REP-24, REP-26)."""
+"""Follower progress, ISR and pending requests on a leader (REP-11, REP-14, REP-24, REP-26)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_whoever_is_in_either_isr_counts_while_a_write_is_under_way() -> None:
 
 
 def test_a_follower_that_keeps_up_holds_the_high_watermark_until_it_does_not() -> None:
-    """REP-11: it is about to join, and must not find that it misses what was committed meanwhile."""
+    """REP-11: it is about to join and must not miss records that were committed meanwhile."""
     made = leadership(isr=(1, 2))
     made.followers[2].fetched(10, 0, 10, 5_000)
     made.followers[3].fetched(7, 0, 7, 5_000)
@@ -46,7 +46,7 @@ def test_a_follower_that_keeps_up_holds_the_high_watermark_until_it_does_not() -
 
 
 def test_nobody_waits_for_who_is_dead_or_stops_to_come_back() -> None:
-    """REP-34: it was caught up a moment ago, and is not going to fetch again."""
+    """REP-34: it was caught up a moment ago and will not fetch again."""
     made = leadership(isr=(1, 2))
     made.followers[2].fetched(10, 0, 10, 5_000)
     made.followers[3].fetched(7, 0, 7, 5_000)
@@ -57,7 +57,7 @@ def test_nobody_waits_for_who_is_dead_or_stops_to_come_back() -> None:
 
 
 def test_who_still_holds_deleted_records_does_not_come_into_the_isr() -> None:
-    """LOG-46: somebody was told that they are gone while it was away."""
+    """LOG-46: the deletion was confirmed to a client while the replica was down."""
     made = leadership(isr=(1, 2))
     made.followers[3].fetched(10, 0, 10, 5_000)
     assert made.candidates(10, start_offset=4) == []

@@ -1,4 +1,4 @@
-"""Whether a leader still leads, by what its followers say (decision 76)."""
+"""Leadership checks by requests of followers (decision 76)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.brokers.engine.partitions.transactional import NOW_MS, TOPIC_ID
 
 EPOCH = 3
 KEY = (TOPIC_ID, 0)
-# A follower's requests without an answer (`replication.fetcher`).
+# Maximum number of requests of a follower in flight (`replication.fetcher`).
 UNDER_WAY_MAX = 2
 
 
@@ -32,7 +32,7 @@ def lead(table: PartitionTable, *isr: int, leader_epoch: int = EPOCH) -> Partiti
 
 
 class Follower:
-    """One that is heard at once."""
+    """A follower whose requests arrive at once."""
 
     def __init__(self, leadership_checks: LeadershipChecks, partition: Partition, replica: int) -> None:
         self.session = FollowerSession(1, replica, replica)
@@ -82,7 +82,7 @@ def test_every_follower_in_sync_must_have_been_heard(table: PartitionTable) -> N
     stage = Stage(table)
     question = stage.ask()
     for follower in stage.followers.values():
-        # This request may have been under way when the question was put.
+        # This request may have been in flight when the check began.
         follower.goes_round()
     assert not question.done
 
@@ -163,7 +163,7 @@ def test_who_is_no_longer_in_sync_is_not_waited_for(table: PartitionTable) -> No
 
 
 def test_who_is_about_to_be_in_sync_is_waited_for(table: PartitionTable) -> None:
-    """REP-24: it may be in sync by what is written already, and lead by now."""
+    """REP-24: it may be in sync according to the ISR being written, and lead by now."""
     stage = Stage(table, isr=(1,))
     stage.partition.propose_isr((1, 2))
 
@@ -204,7 +204,7 @@ def test_who_does_not_wait_any_more_takes_no_room(table: PartitionTable) -> None
 
 
 class Remote:
-    """A follower on the other side of a slow connection, which hears of another leader at some moment."""
+    """A follower behind a slow connection, which learns of another leader at some time."""
 
     def __init__(self, stage: Stage, replica: int) -> None:
         self.local = stage.followers[replica]
@@ -216,7 +216,7 @@ class Remote:
         self._tells_that_it_left = False
 
     def send(self) -> None:
-        """Empty when nothing else is under way; else it names something."""
+        """Sends an empty request if nothing else is in flight, otherwise one that names a partition."""
         if self.under_way == UNDER_WAY_MAX:
             return
         if self._tells_that_it_left:
@@ -234,7 +234,7 @@ class Remote:
             self._tells_that_it_left = True
 
     def arrive(self) -> None:
-        """At the leader, which answers what waited before it."""
+        """Delivers the request to the leader, which answers the one that waited before it."""
         if not self.sent:
             return
         self.answer()
@@ -276,7 +276,7 @@ VERBS = ("send", "arrive", "answer", "receive", "hear_of_another", "ask")
 @given(st.lists(st.sampled_from(VERBS), max_size=40))
 @settings(max_examples=300)
 def test_nobody_is_told_that_we_lead_after_a_follower_heard_of_another(verbs: list[str]) -> None:
-    """However slow the way is. And who is not deposed is told so in the end."""
+    """The network may be arbitrarily slow. A leader that is not deposed gets its confirmation eventually."""
     with some_table() as table:
         stage = Stage(table, isr=(1, 2))
         remote = Remote(stage, 2)
@@ -297,7 +297,7 @@ def test_nobody_is_told_that_we_lead_after_a_follower_heard_of_another(verbs: li
 
 
 def test_who_was_asked_and_stays_away_falls_out_of_sync_although_it_had_everything(table: PartitionTable) -> None:
-    """REP-22: while nothing is written, nothing else would tell that it is gone."""
+    """REP-22: while nothing is written, nothing else would show that it is gone."""
     stage = Stage(table)
     gone, alive = stage.followers[2].session, stage.followers[3].session
     gone.fetched_ms = alive.fetched_ms = 1_000
@@ -321,7 +321,7 @@ def test_who_was_asked_and_stays_away_falls_out_of_sync_although_it_had_everythi
 
 
 def test_who_never_came_in_this_epoch_falls_out_of_sync_when_it_is_asked(table: PartitionTable) -> None:
-    """It has no line that could owe an answer, and nothing was written that it could lack."""
+    """It has no session entry that could owe an answer, and there were no records that it could lack."""
     stage = Stage(table)
     stage.partition = lead(table, 1, 2, 3, leader_epoch=EPOCH + 1)
     stage.followers[2].asks(names=True, leader_epoch=EPOCH + 1)

@@ -1,4 +1,4 @@
-"""What ListOffsets answers to a search by time, and what it reads for that (LOG-26, LOG-28)."""
+"""ListOffsets by timestamp, and the data that it reads (LOG-26, LOG-28)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.brokers.engine.partitions.test_table import NOW_MS, opened, prod
 
 @pytest.mark.parametrize("timestamp", [-1, -3, NOW_MS])
 def test_a_leader_that_lags_does_not_say_that_there_is_no_such_record(tmp_path: Path, timestamp: int) -> None:
-    """LOG-28: the records were told as committed by the leader before; who asks is to come again."""
+    """LOG-28: the previous leader reported the records as committed; the client must retry."""
     table = opened(tmp_path)
     table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS, replicas=(1, 2), isr=(1, 2))
     produce(table, "t", 0, times=3)
@@ -30,7 +30,7 @@ def test_a_leader_that_lags_does_not_say_that_there_is_no_such_record(tmp_path: 
 
 
 def test_segments_without_times_are_not_read_for_a_time(tmp_path: Path) -> None:
-    """LOG-26: no index helps there, and a log of gigabytes would hold the loop for many seconds."""
+    """LOG-26: no index helps there, and a log of gigabytes would block the event loop for many seconds."""
     table = opened(tmp_path)
     partition = table.become_leader("t", 0, b"1" * 16, 0, {"segment.bytes": "16384"}, now_ms=NOW_MS)
     for stamp_ms in [-1] * 9 + [NOW_MS]:
@@ -45,7 +45,7 @@ def test_segments_without_times_are_not_read_for_a_time(tmp_path: Path) -> None:
 
 
 def test_times_that_fall_for_long_do_not_make_a_search_long(tmp_path: Path) -> None:
-    """LOG-26: one record from a clock ahead, and all behind it are below it, until one is later."""
+    """LOG-26: one record is from a clock ahead, and all after it are older, until a later one."""
     table = opened(tmp_path)
     partition = table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
     for stamp_ms in [NOW_MS, *range(NOW_MS - 1_000, NOW_MS - 1_150, -1), NOW_MS + 5, NOW_MS + 2, NOW_MS + 9]:

@@ -1,4 +1,4 @@
-"""High watermarks between two flushes, and who has the last word in a checkpoint file (LOG-6, LOG-25)."""
+"""High watermarks between two flushes, and concurrent writers of a checkpoint file (LOG-6, LOG-25)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OLD, YOUNG = b"1" * 16, b"2" * 16
 
 
 def keep(table: PartitionTable) -> bool:
-    """One round; whether there was anything to write."""
+    """Runs one round; returns True if there was anything to write."""
     batch = table.flusher.plan_high_watermarks()
     if batch is None:
         return False
@@ -62,7 +62,7 @@ def test_where_nothing_moved_nothing_is_written(tmp_path: Path) -> None:
 
 
 def test_what_a_flush_wrote_in_between_is_corrected(tmp_path: Path) -> None:
-    """Marks go back as well: to where they were in the last round, and not to where the flush found them."""
+    """High watermarks are written again also if the flush found the values of an earlier round."""
     table = opened(tmp_path)
     partition = table.become_leader("t", 0, OLD, 0, {}, now_ms=NOW_MS)
     produce(table, "t", 0, times=3)
@@ -79,7 +79,7 @@ def test_what_a_flush_wrote_in_between_is_corrected(tmp_path: Path) -> None:
 
 
 def test_a_plan_made_before_a_topic_was_made_again_is_not_written_after_it(tmp_path: Path) -> None:
-    """Otherwise a crash would give its log the high watermark, or the recovery point, of the one before."""
+    """Otherwise a crash would give its log the high watermark, or the recovery point, of the earlier topic."""
     table = opened(tmp_path)
     table.become_leader("t", 0, OLD, 0, {}, now_ms=NOW_MS)
     produce(table, "t", 0, times=5)

@@ -1,4 +1,6 @@
-"""A partition at its admin client: produce, fetch, offsets, waits, refusals (B.7, LOG-22 to 28, REP-11 to 14)."""
+"""A partition as request handlers use it: produce, fetch, offsets, waits, refusals (B.7, LOG-22 to LOG-28, REP-11 to
+REP-14).
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ def test_errors_in_the_shape_hide_the_start_offset_and_others_tell_it(table: Par
 
 
 def test_duplicates_answer_the_cached_offset_and_gaps_are_refused(partition: Partition) -> None:
-    """IDE-6, IDE-7, REC-64 as observed: a duplicate answers the batch's maximum timestamp."""
+    """IDE-6, IDE-7, REC-64 as observed: a duplicate returns the maximum timestamp of the batch."""
 
     def sent(sequence: int) -> AppendResult:
         return produce(partition, batch(producer_id=9, producer_epoch=0, base_sequence=sequence), acks=-1)
@@ -240,7 +242,7 @@ def test_a_failing_disk_is_a_storage_error_for_everything_on_it(
 def test_sequences_count_whatever_a_producer_waits_for_and_each_partition_has_its_own(
     table: PartitionTable, partition: Partition
 ) -> None:
-    """IDE-3, IDE-13: that acks=all goes with them is the clients' affair."""
+    """IDE-3, IDE-13: only clients require acks=all with idempotence."""
     other = table.become_leader(partition.topic, 1, TOPIC_ID, 3, {}, now_ms=NOW_MS)
     for item in (partition, other):
         for acks, sequence in ((1, 0), (-1, 2)):

@@ -1,4 +1,4 @@
-"""Given-up files go when their time has come, in a thread, and a disk that fails at it is told of (LOG-3, LOG-44)."""
+"""Deleted files are removed when due, in a thread, and a disk error is reported (LOG-3, LOG-44)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_files_and_directories_go_in_the_order_of_their_times(tmp_path: Path) ->
 
 
 def test_a_clock_that_is_set_back_puts_nothing_off(tmp_path: Path) -> None:
-    """Neither what is to be unlinked nor retention: a day of that fills the disk."""
+    """Neither removals nor retention: a delay of a day would fill the disk."""
     day_ms = 86_400_000
     waiting = Removals(lambda _: None)
     waiting.add(_files(tmp_path, 1), tmp_path, day_ms + 60)
@@ -64,7 +64,7 @@ def test_a_clock_that_is_set_back_puts_nothing_off(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_partition_that_was_linked_to_goes_without_harm_to_its_directory(tmp_path: Path, is_restarted: bool) -> None:
-    """LOG-47: an operator may put a large partition on another disk by a link."""
+    """LOG-47: an operator may move a large partition to another disk and link to it."""
     root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
     table = opened(root)
     table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)

@@ -1,4 +1,4 @@
-"""The leader's pure arithmetic against slow twins (REP-11, REP-21 to REP-23)."""
+"""Pure replication arithmetic of a leader against slow reference versions (REP-11, REP-21 to REP-23)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table over restarts, deletions, re-created topics, retention and flushes."""
+"""The partition table over restarts, deletions, recreated topics, retention and flushes."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_an_idle_partition_holds_no_descriptor_and_few_files(tmp_path: Path) -> 
 
 
 def test_a_partition_that_is_always_in_use_keeps_no_index_of_its_closed_segments_in_memory(tmp_path: Path) -> None:
-    """EFF-2: a log of terabytes under steady load has gigabytes of them."""
+    """EFF-2: a log of terabytes under constant load has gigabytes of indexes."""
     table = opened(tmp_path)
     partition = table.become_leader("t", 0, b"1" * 16, 0, {"segment.bytes": "16384"}, now_ms=NOW_MS)
     for _ in range(4):
@@ -164,7 +164,7 @@ def test_a_partition_that_is_always_in_use_keeps_no_index_of_its_closed_segments
 
 
 def test_a_log_of_records_without_times_is_believed_after_a_clean_stop(tmp_path: Path) -> None:
-    """LOG-14: as the oldest clients write them; a start does not read it whole."""
+    """LOG-14: written by the oldest clients; a start does not read the whole log."""
     table = opened(tmp_path)
     partition = table.become_leader("t", 0, b"1" * 16, 0, {"segment.bytes": "16384"}, now_ms=NOW_MS)
     for _ in range(8):
@@ -241,14 +241,14 @@ def test_a_full_or_read_only_disk_takes_only_its_own_partitions(tmp_path: Path, 
     batch.run()
     batch.finish()
     table.close()
-    # The disk that works was left cleanly, the other was not touched any more.
+    # The working disk was stopped cleanly, the other one was no longer written to.
     assert {root.name for root in tmp_path.iterdir() if (root / ".kafka_cleanshutdown").exists()} == {
         root.name for root in states if root != broken.log.root
     }
 
 
 def test_a_partition_that_is_made_when_a_disk_fails_is_made_on_the_next_one(tmp_path: Path) -> None:
-    """LOG-3: nobody would try again, and the documents say that it is led here."""
+    """LOG-3: nothing would retry, and the documents say that it is led here."""
     roots = tmp_path / "a", tmp_path / "b"
     table = opened(*roots)
     roots[0].rename(tmp_path / "gone")

@@ -1,4 +1,4 @@
-"""Topic settings: what is accepted, described and parsed (spec N)."""
+"""Topic settings: accepted values, descriptions and parsing (spec N)."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_an_empty_cleanup_policy_neither_deletes_nor_compacts() -> None:
 
 
 def test_no_tenant_makes_a_search_long_or_an_index_large_for_all() -> None:
-    """A fetch looks at every batch between two index entries, on the loop."""
+    """A fetch reads every batch between two index entries on the event loop."""
     most = str(2**31 - 1)
     view = parse({"index.interval.bytes": most, "segment.index.bytes": most}, {})
     assert view.log.index_limits == (INDEX_INTERVAL_BYTES_MAX, INDEX_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""Transactions on one partition: who may write, how they end, what coordinators append (TXN-14, TXN-27)."""
+"""Transactions in one partition: verification, markers and coordinator appends (TXN-14, TXN-27)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.brokers.engine.partitions.transactional import (
     write,
 )
 
-# -- who may write -----------------------------------------------------------------------------------------------------
+# -- verification ------------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_of_a_transaction_needs_a_transactional_id(partition: Partition) -> None:
@@ -45,7 +45,9 @@ def test_the_first_batch_of_a_transaction_must_be_verified_and_the_others_need_n
 
 
 def test_a_guard_is_worth_nothing_after_a_marker(partition: Partition) -> None:
-    """The transaction ended between the coordinator's word and the append, even if the next one is verified by now."""
+    """The transaction ended between the coordinator's answer and the append, even if the next one is verified by
+    now.
+    """
     verification_token = verified(partition, 7)
     end(partition, 7, committed=False)
     assert append(partition, of_transaction(7, 0), verification_token).error_code == error_codes.INVALID_TXN_STATE
@@ -91,7 +93,7 @@ def test_nobody_is_asked_when_verification_is_off_or_the_append_is_refused_anywa
 
 
 def test_a_producer_with_an_open_transaction_writes_nothing_outside_of_it(partition: Partition) -> None:
-    """TXN-15, REC-28, REC-59; a wrong sequence and an old epoch are told first."""
+    """TXN-15, REC-28, REC-59; a wrong sequence and an old epoch are reported first."""
     write(partition, 7, 0, epoch=2)
     plain = [
         of_transaction(7, sequence, epoch=epoch, transactional=False) for sequence, epoch in ((1, 2), (5, 2), (1, 1))
@@ -112,7 +114,7 @@ def test_a_repeated_batch_is_answered_with_its_offset_as_long_as_its_transaction
 
 
 def test_after_a_marker_of_another_epoch_sequences_begin_anew(partition: Partition) -> None:
-    """The coordinator fences a producer by a marker of the next epoch (TXN-17)."""
+    """The coordinator fences a producer with a marker of the next epoch (TXN-17)."""
     write(partition, 7, 0)
     end(partition, 7, committed=False, epoch=1)
     verification_token = verified(partition, 7, 1)
@@ -184,7 +186,7 @@ def state(*, producer_id: int = -1, epoch: int = -1, size: int = 10) -> bytearra
 
 
 def test_coordinators_append_without_sequences_in_transactions_and_outside(partition: Partition) -> None:
-    """TXN-9: several batches of one producer, none of which has a sequence."""
+    """TXN-9: one producer writes several batches without sequences."""
     assert append_state(partition, state(), NOW_MS).base_offset == 0
     assert append_state(partition, state(producer_id=7, epoch=1), NOW_MS).base_offset == 1
     assert append_state(partition, state(producer_id=7, epoch=1), NOW_MS).base_offset == 2

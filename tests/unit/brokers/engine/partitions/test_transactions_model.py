@@ -1,7 +1,7 @@
 """Random transactions of several producers, with rolls, truncations, retention and restarts, against a plain list.
 
-Where readers of committed data end, which transactions are listed as aborted, and which records an application sees
-(TXN-20 to TXN-24, IDE-10).
+Checked are the last stable offset, the listed aborted transactions and the records an application sees (TXN-20 to
+TXN-24, IDE-10).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Written(NamedTuple):
 
 
 class Model:
-    """The partition and what it should hold. `start` is where its log starts."""
+    """A partition and its expected content; `start` is its log start offset."""
 
     def __init__(self, home: Path) -> None:
         self.settings = StorageSettings(roots=(home,), broker_id=1, cluster_id="c", defaults=SMALL_SEGMENTS)
@@ -61,10 +61,11 @@ class Model:
         return self.written[-1].next_offset if self.written else 0
 
     def sequence_of(self, producer_id: int) -> int:
-        """Of the producer's next record."""
+        """Returns the sequence of the producer's next record."""
         return sum(len(item.values) for item in self.written if item.producer_id == producer_id and item.kind == DATA)
 
-    # -- what happens --------------------------------------------------------------------------------------------------
+    # -- steps
+    # -------------------------------------------------------------------------------------------------------------
 
     def step(self, what: int, how: int) -> None:
         often = (self.write, self.write, self.mark, self.mark, self.plain)
@@ -105,7 +106,7 @@ class Model:
         batch.finish()
 
     def delete(self, how: int) -> None:
-        """Records up to somewhere below all that is undecided, and the segments that hold nothing else."""
+        """Deletes records below all undecided ones, and segments without other records."""
         offset = min(self.start + how % 7, self.stable_offset())
         self.partition.log.advance_start(offset)
         self.start = max(self.start, offset)
@@ -125,7 +126,7 @@ class Model:
         if how % 2:
             self.table.close()
         else:
-            self.flush(0)  # the log's start is what only a checkpoint file tells
+            self.flush(0)  # only a checkpoint file has the log start offset
             self.crash()
         self.table = PartitionTable(self.settings)
         self.table.recover(NOW_MS)
@@ -138,10 +139,11 @@ class Model:
         for root in self.table._roots:
             root.unlock()
 
-    # -- what should be ------------------------------------------------------------------------------------------------
+    # -- expected state
+    # ----------------------------------------------------------------------------------------------------
 
     def transactions(self) -> list[tuple[int, int, int | None, int]]:
-        """(producer id, first offset, marker's offset or None, how it ended) in the order of their markers."""
+        """Returns (producer id, first offset, marker offset or None, outcome) in the order of their markers."""
         opened: dict[int, int] = {}
         result: list[tuple[int, int, int | None, int]] = []
         for item in self.written:
@@ -156,7 +158,7 @@ class Model:
         return max(min([self.end_offset, *open_from]), self.start)
 
     def shown(self) -> list[tuple[int, bytes | None]]:
-        """What an application sees that reads committed data from the log's start on."""
+        """Returns the records that a read_committed application sees from the log start on."""
         limit = self.stable_offset()
         dropped = [(who, first, marker or 0) for who, first, marker, how in self.transactions() if how == ABORT]
         shown: list[tuple[int, bytes | None]] = []
@@ -182,7 +184,7 @@ class Model:
         self._check_aborted()
 
     def _check_aborted(self) -> None:
-        """What is listed covers what a slice touches, holds nothing but aborted transactions, and is in order."""
+        """Checks that the list covers a slice, contains only aborted transactions, and is in order."""
         ended = [
             (who, first, last) for who, first, last, how in self.transactions() if how == ABORT and last is not None
         ]

@@ -1,4 +1,4 @@
-"""The four codecs: round trips, torn data, and bombs (REC-3, REC-4)."""
+"""The four compression codecs: round trips, truncated data, and decompression bombs (REC-3, REC-4)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_cut_is_noticed(codec: int, data: bytes) -> None:
     recompressed = deflate(codec, data)
     boundaries = {len(compression.XERIAL_HEADER)}
     at = len(compression.XERIAL_HEADER)
-    while codec == SNAPPY and at < len(recompressed):  # a cut between two snappy blocks is a shorter, valid stream
+    while codec == SNAPPY and at < len(recompressed):  # a cut between two snappy blocks leaves a shorter, valid stream
         at += 4 + int.from_bytes(recompressed[at : at + 4], "big")
         boundaries.add(at)
     for cut in range(0, len(recompressed), max(1, len(recompressed) // 300)):
@@ -92,7 +92,9 @@ def test_what_is_packed_within_a_limit_is_the_same_or_refused(codec: int, data: 
 
 
 def test_gzip_stops_where_the_limit_is_met(monkeypatch: pytest.MonkeyPatch) -> None:
-    """REC-32, REC-47: 32 MB that a producer put into one behind zstd would take a second of everybody's time."""
+    """REC-32, REC-47: recompressing 32 MB that a producer sent in one zstd batch would block all tenants for a
+    second.
+    """
     met: list[int] = []
 
     class Counting:
@@ -125,7 +127,7 @@ def test_a_zstd_frame_without_a_declared_size_is_bounded_too() -> None:
 
 @pytest.mark.parametrize("level", [19, 20, 21, 22])
 def test_every_level_of_zstd_may_be_streamed(level: int) -> None:
-    """REC-3: the window is as large as the level says, whatever is sent; `compression.zstd.level` goes up to 22."""
+    """REC-3: the level alone determines the window size; `compression.zstd.level` goes up to 22."""
     import zstandard
 
     parameters = zstandard.ZstdCompressionParameters(window_log={19: 23, 20: 25, 21: 26, 22: 27}[level])

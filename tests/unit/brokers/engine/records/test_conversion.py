@@ -1,4 +1,4 @@
-"""Old message sets become batches and batches become old message sets (REC-30, REC-31, B.7)."""
+"""Conversion of old message sets to batches and back (REC-30, REC-31, B.7)."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_what_is_found_inside_is_refused(data: bytes, log_append_time: bool, cod
 
 
 def test_a_claim_of_the_brokers_time_is_dropped() -> None:
-    """REC-57, as 3.9.1 has it."""
+    """REC-57, as in Kafka 3.9.1."""
     header = layout.read_header(batch_of(one(flags=layout.LOG_APPEND_TIME)))
     assert (header.attributes, header.max_timestamp) == (0, TIME_MS)
 
@@ -233,7 +233,7 @@ def test_every_size_of_set_up_to_a_thousand_passes_the_check_of_a_batch() -> Non
 
 
 def test_what_one_request_has_converted_is_bounded_whatever_its_sets_unfold_to() -> None:
-    """REC-30: seven kilobytes hold a quarter of a million messages, a request ten thousand such sets."""
+    """REC-30: seven kilobytes can have a quarter of a million messages, and a request ten thousand such sets."""
     small = old_set(1, GZIP, [Record(0, None, b"")] * 1_000)
     work = Work(100_000)
     assert len(to_batch(small, inspect(small, LARGE), work, log_append_time=False)) > 0
@@ -259,10 +259,10 @@ def test_an_answer_ends_where_its_batches_unfold_to_too_much() -> None:
 
 
 def test_what_comes_before_a_batch_that_cannot_be_converted_is_given() -> None:
-    """REC-31: fields that are not looked at when a batch is taken must not hide the good one before it."""
+    """REC-31: a batch with an error in fields that are not checked at produce must not hide the valid one before it."""
     good = bytes(build_batch([Record(0, None, b"a")]))
     rotten = build_batch([Record(0, None, b"b")], base_offset=1)
-    rotten[-1] = 1  # a header that is not there
+    rotten[-1] = 1  # a missing header
     layout.seal(rotten)
     assert from_batches(good + bytes(rotten), 1, 0) == from_batches(good, 1, 0)
     with pytest.raises(Malformed):

@@ -1,4 +1,4 @@
-"""Message formats 0 and 1 against their vectors and against readers and writers of two clients (REC-5 to REC-12)."""
+"""Message formats 0 and 1 against test vectors and against readers and writers of two clients (REC-5 to REC-12)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_messages_are_written_and_read_bit_by_bit() -> None:
 
 
 def test_entries_of_every_format_follow_each_other_and_name_it_in_the_same_byte() -> None:
-    """REC-1: offset, size and format are read before anything that differs between formats."""
+    """REC-1: offset, size and format come before any field that differs between formats."""
     written = [
         encode_message(0, 5, -1, b"k", b"v" * 9),
         encode_message(1, 2**40, TIME_MS, None, b"v"),
@@ -94,7 +94,7 @@ def test_kafka_python_reads_what_is_written(magic: int, codec: int) -> None:
 
 
 def test_a_wrapper_at_offset_zero_counts_from_zero() -> None:
-    """REC-10: old librdkafka says 0 whatever is inside."""
+    """REC-10: old versions of librdkafka send offset 0 for any content."""
     block = b"".join(encode_message(1, at, TIME_MS, None, b"v") for at in range(3))
     assert [m.offset for m in read_set(wrapped(1, GZIP, block, offset=0))] == [0, 1, 2]
 

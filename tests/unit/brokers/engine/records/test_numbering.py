@@ -1,4 +1,4 @@
-"""Offset deltas: the fast look against the slow one, on runs, mixtures and every width."""
+"""Offset deltas: the fast check against a slow one, on runs, mixtures and every integer width."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import BatchRules, check_batch
 from brokers.engine.records.walk import Malformed, hop, stamps
 
-# Value sizes of records that follow each other; timestamps, whose width changes within runs too.
+# Value sizes of consecutive records, and timestamps, whose encoded width changes within runs too.
 RUNS = st.lists(
     st.tuples(st.integers(1, 200), st.integers(0, 140), st.sampled_from([0, 1, 63, 64, 9_000, -5, 2**40])), max_size=6
 )
@@ -65,7 +65,7 @@ def test_what_is_no_number_is_malformed(body: bytes) -> None:
     "body", [b"\x00\x80\x80\x80\x80\x00", b"\x00\x00\x80\x80\x80\x01", b"\x00\x00\x00\x01\x01\x02"]
 )
 def test_records_whose_fields_do_not_fill_them_are_not_numbered(body: bytes) -> None:
-    """Their lengths are sound; what came of them would have no sound length any more."""
+    """Their lengths are consistent, but rewritten records would not be."""
     misnumbered = encode_record(Record(0, None, b"v"), 1, 0)
     block = misnumbered + (bytes((2 * len(body),)) + body) * 5
     hop(block, 6)

@@ -1,4 +1,4 @@
-"""What a leader refuses, with which code and which log start offset (spec B.7 and observed-3.9.1)."""
+"""Rejected batches with their error codes and log start offsets (spec B.7 and observed-3.9.1)."""
 
 from __future__ import annotations
 
@@ -52,8 +52,10 @@ CLAIMING = patched(three(), 21, b"\x00\x08")
 def test_compressed_records_are_numbered_as_they_lie(
     codec: int, to: int | None, count: int, kept: int, compacted: bool
 ) -> None:
-    """Kafka numbers them anew where it packs the batch anew, and fails where the codec stays (UNKNOWN_SERVER_ERROR).
-    What is not compressed it stores as it is.
+    """Kafka renumbers records when it recompresses the batch, and fails if the codec is unchanged
+    (UNKNOWN_SERVER_ERROR).
+
+    It stores uncompressed batches unchanged.
     """
     records = [Record(NOW_MS + at, b"k%d" % at, b"v" * at, (("h", None),)) for at in range(count)]
     deltas = [at if at < kept else at * 5_000 - 7 for at in range(count)]
@@ -69,7 +71,7 @@ def test_compressed_records_are_numbered_as_they_lie(
         return
     passed = bytes(check(data, rules))
     header = layout.read_header(passed)
-    is_rebuilt = bool(codec or to)  # of one codec it is taken as it is
+    is_rebuilt = bool(codec or to)  # with an unchanged codec the batch is stored unchanged
     wanted = list(range(count)) if is_rebuilt else deltas
     assert [offset for offset, _ in read_records(passed)] == wanted
     assert [(record.key, record.value, record.headers) for _, record in read_records(passed)] == [
@@ -155,7 +157,7 @@ def test_a_header_that_lies_is_refused(at: int, value: bytes, codec: int) -> Non
 @pytest.mark.parametrize("codec", [0, GZIP])
 @pytest.mark.parametrize("lie", [-1, 1])
 def test_a_count_that_the_records_do_not_bear_out_is_refused(count: int, codec: int, lie: int) -> None:
-    """REC-24: both fields tell the same lie, so only the records can refute it."""
+    """REC-24: both fields have the same wrong value, so only the records can contradict it."""
     data = build_batch([Record(NOW_MS, None, b"v" * 9)] * count, codec=codec)
     data = patched(data, 23, (count + lie - 1).to_bytes(4, "big"))
     data = patched(data, 57, (count + lie).to_bytes(4, "big"))
@@ -168,7 +170,7 @@ def test_markers_are_not_for_clients() -> None:
 
 
 def test_an_unknown_codec_and_rotten_data_are_told_apart() -> None:
-    """REC-3: the meant differences from Kafka's -1."""
+    """REC-3: deliberate differences from Kafka, which returns -1."""
     assert refusal(patched(three(), 21, b"\x00\x05")) == (error_codes.INVALID_RECORD, True)
     assert refusal(patched(three(), 21, b"\x00\x01")) == (error_codes.CORRUPT_MESSAGE, True)
 
@@ -221,7 +223,7 @@ def test_a_wrong_maximum_timestamp_of_a_small_batch_is_corrected() -> None:
 
 
 def test_times_before_any_time_have_none_for_their_greatest() -> None:
-    """REC-6, REC-21: as Kafka stores them; what each record says stays."""
+    """REC-6, REC-21: as Kafka stores them; the timestamps of the records are unchanged."""
     data = build_batch([Record(-5, b"k", b"v"), Record(-7, b"k", b"v")])
     checked = check(data)
     assert layout.read_header(checked).max_timestamp == -1

@@ -1,4 +1,4 @@
-"""The golden vectors of spec M (REC-65): read and written bit by bit."""
+"""Golden vectors of spec M (REC-65), read and written bit by bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hop agrees with the full walk on what a batch holds, for records of one size, of few sizes and of any size."""
+"""The hop agrees with the full walk, for records of equal size, of few sizes and of random sizes."""
 
 from __future__ import annotations
 
