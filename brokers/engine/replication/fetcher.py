@@ -1,7 +1,7 @@
-"""Follows one leader broker: one request after the other on one link, each answer appended at once (REP-6 to REP-9).
+"""Follower of one leader broker: sends requests over one link and appends each response at once (REP-6 to REP-9).
 
-Owns no socket and no clock (`ports`). A request that waits at the leader for records is overtaken by a second one when
-something is to be asked for that the first one did not name: a partition just followed, or one whose time has come.
+It owns neither a socket nor a clock (`interfaces`). A request that waits at the leader for records is overtaken by a
+second one for partitions that the first did not name: newly followed ones, and those whose delay is over.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ log = structlog.get_logger(__name__)
 
 # `replica.fetch.wait.max.ms`
 WAIT_MS: Final = 500
-# A leader that answers nothing for so long is not waiting for records any more.
+# Maximum time without a response; the leader is then not just waiting for records.
 ANSWER_MS_MAX: Final = 10_000
-# The leader relies on it (`partitions.follower_session`).
+# Maximum number of requests in flight, on which the leader relies (`partitions.follower_session`).
 REQUESTS_MAX: Final = 2
 
 _SESSION_ERRORS: Final = {
@@ -44,7 +44,7 @@ _BASE_OFFSET: Final = Struct(">q")
 
 
 class _Sent(NamedTuple):
-    """A request without its answer. `query` is None for a Fetch; `round` is the last of the plan's by then."""
+    """A pending request; `query` is None for a Fetch, and `round` is the number of the last fetch at that time."""
 
     correlation_id: int
     round: int
@@ -55,7 +55,9 @@ class _Sent(NamedTuple):
 
 
 class Fetcher:
-    """`error` says why nothing can be asked of this leader, "" when it can; it is of no partition."""
+    """Fetches from one leader; `error` is the reason why the leader cannot be asked, "" if it can, and not about a
+    partition.
+    """
 
     def __init__(self, leader: int, world: FetcherContext) -> None:
         self.leader = leader
@@ -79,7 +81,8 @@ class Fetcher:
         self._timer: Timer | None = None
         self._timer_ms = 0
 
-    # -- what to follow, and where -------------------------------------------------------------------------------------
+    # -- followed partitions and leader address
+    # ----------------------------------------------------------------------------
 
     def follow(self, partition: Partition) -> None:
         if self.plan.follow(partition):
@@ -92,13 +95,13 @@ class Fetcher:
         self._out_of_range.pop(key, None)
 
     def start_moved(self, key: Key) -> None:
-        """By retention here."""
+        """Reports a log start offset that local retention has advanced."""
         followed = self.plan.followed.get(key)
         if followed is not None:
             self._starts.moved(followed)
 
     def on_broker(self, broker: BrokerInfo | None) -> None:
-        """Where the leader is by the image, None when it is not alive."""
+        """Sets the leader's address from the image, None if the broker is not alive."""
         known = self._broker
         if known == broker:
             return
@@ -112,7 +115,7 @@ class Fetcher:
             self._wake_at(0)
 
     def close(self) -> None:
-        """Ends the connection and forgets what was under way."""
+        """Closes the connection and forgets pending requests."""
         link, self._link = self._link, None
         self._is_up = False
         self._sent.clear()
@@ -125,10 +128,13 @@ class Fetcher:
         if link is not None:
             link.close()
 
-    # -- time ----------------------------------------------------------------------------------------------------------
+    # -- timers
+    # -----------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Call every second or so: a leader that fell silent, or never greeted, is given up."""
+        """Closes the connection if the leader does not respond or did not complete the handshake; called about every
+        second.
+        """
         if self._link is None:
             return
         now_ms = self._world.clock.monotonic_ms()
@@ -139,7 +145,7 @@ class Fetcher:
             self._link.trim()
 
     def _wake_at(self, due_ms: int) -> None:
-        """`_on_time` at that time (0: as soon as whoever calls is done), unless it comes earlier anyway."""
+        """Schedules `_on_time` for that time (0: as soon as the caller returns), unless it is due earlier."""
         if self._timer is not None:
             if self._timer_ms <= due_ms:
                 return
@@ -165,7 +171,8 @@ class Fetcher:
         elif self._is_up:
             self._go_on(overtaking=True)
 
-    # -- the link ------------------------------------------------------------------------------------------------------
+    # -- connection
+    # -------------------------------------------------------------------------------------------------------
 
     def on_up(self) -> None:
         world = self._world
@@ -173,7 +180,7 @@ class Fetcher:
         self._broker_epoch = world.broker_epoch()
         self._encoder = world.encoder(self._broker_epoch)
         log.info("follows_leader", leader=self.leader, partitions=len(self.plan))
-        # Not to wait for records: a request can be overtaken only once there is a session.
+        # Without waiting for records: a request can be overtaken only once there is a session.
         self._fetch(world.clock.monotonic_ms(), 0, overtook=False)
 
     def on_down(self, reason: str) -> None:
@@ -188,7 +195,7 @@ class Fetcher:
             self.on_down(reason)
 
     def _pause(self, reason: str) -> None:
-        """The link is gone: another one is tried later, each time a little later."""
+        """Closes the link and schedules another attempt, with an increasing delay."""
         self.close()
         self.error = reason
         self._failures += 1
@@ -196,10 +203,11 @@ class Fetcher:
         if self.plan:
             self._wake_at(self._paused_until_ms)
 
-    # -- requests ------------------------------------------------------------------------------------------------------
+    # -- requests
+    # ---------------------------------------------------------------------------------------------------------
 
     def _go_on(self, *, overtaking: bool = False) -> None:
-        """Sends the next request, if there is anything to ask for and nothing under way that would ask for it."""
+        """Sends the next request, if something must be requested that no pending request asks for."""
         sent, plan = self._sent, self.plan
         if not self._is_up:
             return
@@ -213,14 +221,14 @@ class Fetcher:
             self._fetch(now_ms, WAIT_MS, overtook=True)
         if plan.is_holding_back:
             due_ms = plan.due_ms()
-            # What is due and was not asked for goes with the request after the next answer.
+            # A due partition that was not requested is named in the request after the next response.
             if due_ms is not None and due_ms > now_ms:
                 self._wake_at(due_ms)
 
     def _fetch(self, now_ms: int, wait_ms: int, *, overtook: bool) -> None:
         broker_epoch = self._world.broker_epoch()
         if broker_epoch != self._broker_epoch:
-            # Registered anew. Who goes on fetching in the name of an earlier incarnation never joins an ISR again.
+            # This broker has re-registered. A follower that fetches with an old broker epoch never joins an ISR again.
             self._broker_epoch = broker_epoch
             self._encoder = self._world.encoder(broker_epoch)
             self.plan.session_lost()
@@ -243,11 +251,12 @@ class Fetcher:
             self._sent.append(_Sent(correlation_id, self.plan.rounds, now_ms, FIRST_EPOCH, False, query))
             self._link.send(query.frame(correlation_id, self._world.client_id, self._world.broker_id))
 
-    # -- answers -------------------------------------------------------------------------------------------------------
+    # -- responses
+    # --------------------------------------------------------------------------------------------------------
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         if not self._sent:
-            self._give_up("an answer that nobody asked for")
+            self._give_up("a response without a request")
             return
         asked = self._sent.popleft()
         try:
@@ -259,13 +268,13 @@ class Fetcher:
             self._give_up(str(fault))
             return
         if self._link is not None:
-            # A request that overtook the one answered here waits at the leader, and does not say how far this came.
+            # A request that overtook the answered one waits at the leader and does not report the new log end.
             self._go_on(overtaking=True)
 
     def _on_fetched(self, asked: _Sent, buffer: memoryview, start: int, end: int) -> None:
         correlation_id, _, error, session_id, lines = decode_replica_fetch(buffer, start, end)
         if correlation_id != asked.correlation_id:
-            raise MalformedRequest(f"answer {correlation_id} to request {asked.correlation_id}")
+            raise MalformedRequest(f"response {correlation_id} to request {asked.correlation_id}")
         if error:
             self._on_refused(error)
             return
@@ -282,10 +291,10 @@ class Fetcher:
                 self._world.table.flusher.keep_holes()
 
     def _on_refused(self, error: int) -> None:
-        """The whole request: a session that the leader does not know any more, or something worse."""
+        """Handles an error of a whole request: a session that the leader has forgotten, or another error."""
         self._sent.clear()
         if error in _SESSION_ERRORS and self.plan.has_session:
-            # Whatever else is under way is refused as well; a connection of its own keeps the answers apart.
+            # Other requests in flight are refused too; a new connection keeps the responses apart.
             self._drop_link()
             self._wake_at(0)
             return
@@ -315,13 +324,14 @@ class Fetcher:
             if asked.overtook and last - first >= _BASE_OFFSET.size:
                 (base_offset,) = _BASE_OFFSET.unpack_from(buffer, first)
                 if base_offset < partition.log.log_end_offset:
-                    # Asked for before the answer that brought the same; where the leader stands is not said again.
+                    # These records were requested before the response with the same records; the leader does not repeat
+                    # its offsets.
                     self.plan.moved(followed)
                     last = first
             start_before, end_before = partition.log.log_start_offset, partition.log.log_end_offset
             count = append_fetched(partition, buffer[first:last], high_watermark, start_offset, now_ms)
         except LeftBehind:
-            # Nothing here is worth keeping, as if the log ended before the leader's begins.
+            # No local record is useful, as if the log ended before the leader's log start.
             self._on_error(followed, ErrorCode.OFFSET_OUT_OF_RANGE)
             return
         except CorruptFetch as fault:
@@ -338,7 +348,7 @@ class Fetcher:
             self.plan.moved(followed)
             self._starts.see_to(followed)
             if count and partition.config.follower_throttled is not None:
-                # It is left out while more came than is allowed (QUO-61).
+                # Throttled until the received bytes are within the rate (QUO-61).
                 delay_ms = self._pace.came(followed, count)
                 if delay_ms:
                     self.plan.hold_back(followed, self._world.clock.monotonic_ms() + delay_ms)
@@ -358,7 +368,9 @@ class Fetcher:
         self.plan.failed(followed, _name(error), self._world.clock.monotonic_ms())
 
     def _on_offsets(self, asked: _Sent, query: OffsetsQuery, buffer: memoryview, start: int, end: int) -> None:
-        """What neither is shortened nor begun again waits like after any other error."""
+        """Handles the response to an offsets query; partitions that it does not resolve wait as after any other
+        error.
+        """
         now_ms = self._world.clock.now_ms()
         table = self._world.table
         for followed, error_code in query.results(buffer, start, end, asked.correlation_id):
@@ -381,7 +393,7 @@ class Fetcher:
         self._query = query.next
 
     def _lost_its_disk(self, followed: Followed, failure: StorageFailed) -> None:
-        """Its partition is offline from here on (the table was told) and not asked for any more, or that passes."""
+        """Handles a disk error: the partition is offline and no longer fetched, unless the failure passes."""
         if failure.passes:
             self._starts.see_to(followed)
             self.plan.failed(followed, str(failure), self._world.clock.monotonic_ms())

@@ -283,7 +283,7 @@ def test_another_leader_takes_over_with_the_next_image(world: SteppedWorld) -> N
 def test_a_partition_that_nobody_leads_says_so(world: SteppedWorld) -> None:
     world.follow(leader=-1)
     world.pass_ms(1_000)
-    assert (world.links, world.error_of()) == ([], "nobody leads it")
+    assert (world.links, world.error_of()) == ([], "the partition has no leader")
 
 
 def test_an_answer_that_is_no_answer_ends_the_connection(world: SteppedWorld) -> None:

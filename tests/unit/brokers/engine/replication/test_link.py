@@ -113,7 +113,7 @@ async def test_a_wrong_secret_is_told_without_saying_which(tmp_path: Path) -> No
     async with InProcessBroker(tmp_path) as broker:
         _, owner = linked(broker.config.internal_port, "not-the-secret-of-this-cluster")
         await owner.until(lambda: owner.reasons)
-        assert (owner.reasons, owner.is_up) == (["the peer does not let this broker in"], False)
+        assert (owner.reasons, owner.is_up) == (["the peer refused the authentication of this broker"], False)
 
 
 async def test_nobody_there_is_told_once() -> None:

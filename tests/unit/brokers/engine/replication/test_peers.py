@@ -196,7 +196,7 @@ async def test_an_answer_to_something_else_ends_the_connection() -> None:
     world.links[0].answer(0, skip=1)
 
     for task in (first, second):
-        with pytest.raises(PeerUnavailable, match="answer 2 to request 1"):
+        with pytest.raises(PeerUnavailable, match="response 2 to request 1"):
             await task
     assert world.links[0].closed
 
@@ -256,7 +256,7 @@ async def test_too_many_requests_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 
     world.peers.close()
     for task in waiting:
-        with pytest.raises(PeerUnavailable, match="this broker stops"):
+        with pytest.raises(PeerUnavailable, match="this broker is stopping"):
             await task
 
 
