@@ -1,4 +1,6 @@
-"""ACLs in ZooKeeper: written by compare-and-set, counted together, announced; and what cannot be read closes."""
+"""ACLs in ZooKeeper: written by compare-and-set, counted together, announced; an unreadable document denies
+everything.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def allowed(user: str, operation: AclOperation = AclOperation.READ) -> AclEntry:
 
 @pytest.fixture
 async def member() -> AsyncIterator[Member]:
-    """Of a cluster that has the instance."""
+    """Returns a member of a cluster that has the instance."""
     member = Member(FakeEnsemble().connect(), broker_id=1, controls=False)
     await member.start()
     await member.publish_instance(MINE, [1])
@@ -99,12 +101,12 @@ async def test_what_is_there_already_and_what_is_not_there_is_no_change(member: 
 
 
 async def test_entries_that_are_added_at_the_same_time_are_all_there(member: Member) -> None:
-    """By two brokers, of which neither has seen what the other wrote."""
+    """Added by two brokers, neither of which has seen the other's write."""
     other = Member(member.tree.ensemble.connect(), broker_id=2, controls=False)  # type: ignore[attr-defined]
     await other.start()
 
     async def each(member: Member) -> None:
-        """One after the other, as its instance's turns have it."""
+        """Adds the entries one after the other, as requests of an instance are executed."""
         for number in range(6):
             await add(member, ORDERS, allowed(f"{member.broker_id}-{number}"))
 
@@ -126,7 +128,7 @@ async def test_an_instance_has_so_many_entries_whatever_broker_is_asked(
     await quiet()
     assert shown(member) == {ORDERS: {allowed("a"), allowed("b")}}
     await add(member, ALL_ORDERS, allowed("c"))
-    # Who has as many as there may be can replace and remove them.
+    # An instance with the maximum number of entries can replace and remove them.
     assert await add(member, ALL_ORDERS, allowed("c")) is None
     await remove(member, ORDERS, allowed("a"))
     await add(member, ORDERS, allowed("d"))
@@ -144,7 +146,7 @@ async def test_what_all_entries_of_an_instance_weigh_has_a_limit(
 
 
 async def test_a_thousand_entries_of_one_pattern_fit_into_its_node(member: Member) -> None:
-    """With the longest names: ZooKeeper takes no request over 1 MiB."""
+    """With the longest names: ZooKeeper accepts no request over 1 MiB."""
     entries = [
         AclEntry(f"User:{number:04}{'ü' * 35}", "*", AclOperation.ALL, Permission.ALLOW) for number in range(1_000)
     ]
@@ -164,9 +166,9 @@ async def test_a_document_that_cannot_be_read_closes_and_can_be_removed(member: 
     closed = AclDocument.closed(ORDERS.node_name)
     await member.until(lambda image: image.acls.of_instance(MINE).get(ORDERS.node_name) == closed)
 
-    # Also for who reads it for the first time.
+    # Also for a broker that reads it for the first time.
     assert (await member.watcher.load()).acls.of_instance(MINE)[ORDERS.node_name] == closed
-    # What is added does not open it.
+    # Additions do not make it readable.
     await add(member, ORDERS, allowed("b"))
     await quiet()
     assert shown(member) == {ORDERS: closed.entries | {allowed("b")}}
@@ -177,7 +179,7 @@ async def test_a_document_that_cannot_be_read_closes_and_can_be_removed(member: 
 
 
 async def test_a_node_of_another_kind_is_left_alone(member: Member) -> None:
-    """Of a later version, about resources that nobody is asked about here."""
+    """Written by a later version, about resources that this broker does not check."""
     await add(member, ORDERS, allowed("a"))
     await member.tree.commit([Create(paths.instance_acl(MINE, "6:3:token"), b"{}")])
     assert list((await member.watcher.load()).acls.of_instance(MINE)) == [ORDERS.node_name]

@@ -1,4 +1,4 @@
-"""The current image: everybody gets it, also when one of them fails, and who failed gets all of it the next time."""
+"""The current image reaches every subscriber, even if one fails, and that one gets all missed changes the next time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many copies a topic has of which nobody said so."""
+"""Default replication factor of topics."""
 
 from __future__ import annotations
 

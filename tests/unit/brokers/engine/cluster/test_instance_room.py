@@ -1,4 +1,4 @@
-"""What an instance has is counted as if each time all of it were looked at."""
+"""Usage of an instance equals a complete recount."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Topics are read with their states as of one moment, or soon after; what nobody wrote is taken over (ZK-10, ZK-12)."""
+"""Topics are read consistently with their states, at the latest after retries; unchanged partitions are reused (ZK-10,
+ZK-12).
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ async def stored(tree: FakeTree, replicas: tuple[int, ...], isr: tuple[int, ...]
 
 
 class Interrupted:
-    """A tree in which something is written before the states are read, as often as told."""
+    """A tree with a write just before the states are read, a given number of times."""
 
     def __init__(self, tree: FakeTree, write: Callable[[], None], times: int = 1) -> None:
         self._tree = tree
@@ -68,7 +70,7 @@ async def test_a_move_that_ends_between_two_readings_is_seen_whole() -> None:
 
 
 async def test_what_stays_at_odds_is_shown_as_it_is() -> None:
-    """Written by somebody who does not keep them in step."""
+    """Written by a writer that does not keep them consistent."""
     tree = FakeEnsemble().connect()
     await stored(tree, (1, 2), (1, 3))
     topic = (await read_topics(tree, WHOLE, {}))[TOPIC]
@@ -102,7 +104,7 @@ async def test_a_partition_with_other_replicas_keeps_its_state() -> None:
 
 
 class Listening:
-    """A tree that remembers which states it was asked for."""
+    """A tree that records which states were read."""
 
     def __init__(self, tree: FakeTree) -> None:
         self._tree = tree
@@ -165,7 +167,7 @@ async def test_of_another_topic_of_the_name_everything_is_read() -> None:
 
 
 async def test_a_document_that_runs_ahead_of_the_states_named_has_all_of_them_read() -> None:
-    """The change that names the other half is announced, and not read yet."""
+    """The change that names the other half is announced, but not read yet."""
     tree = FakeEnsemble().connect()
     await stored(tree, (2, 1), (1, 2))
     before = (await read_topics(tree, WHOLE, {}))[TOPIC]

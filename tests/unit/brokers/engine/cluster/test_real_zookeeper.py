@@ -1,6 +1,4 @@
-"""The whole coordination against a real ZooKeeper: two and three sessions, elections, expiry, death, a thousand
-partitions.
-"""
+"""Coordination through a real ZooKeeper: two and three sessions, elections, expiry, death, a thousand partitions."""
 
 from __future__ import annotations
 
@@ -26,8 +24,8 @@ from tests.testkit.cluster import DEADLINE_S, Member, is_complete
 
 INSTANCE = "ins-7k2m9qxa"
 SESSION_TIMEOUT_MS = 4_000
-# Far above what was measured on a busy two-core machine with all members in one process (50 ms; 10,000 partitions in
-# 4 s with 2.3 s of CPU): guards against a change of kind, not figures.
+# Far above what was measured on a busy two-core machine with all members in one process (50 ms; 10,000 partitions in 4
+# s with 2.3 s of CPU): detects a change of complexity, not of constants.
 CREATION_MEDIAN_MS_MAX = 2_000
 LOAD_S_MAX = 20
 Join = Callable[..., Awaitable[Member]]
@@ -112,7 +110,7 @@ async def test_a_topic_has_leaders_in_every_image_within_moments(join: Join) -> 
 
 
 async def test_of_two_sessions_one_is_elected_and_the_other_follows_when_it_goes(join: Join) -> None:
-    """CTL-1, CTL-2: epochs strictly grow from 1."""
+    """CTL-1, CTL-2: epochs strictly increase from 1."""
     first, second = await join(1), await join(2)
     for member in (first, second):
         await member.until(lambda image: image.controller_id == 1 and image.controller_epoch == 1)
@@ -123,7 +121,7 @@ async def test_of_two_sessions_one_is_elected_and_the_other_follows_when_it_goes
 
 
 async def test_an_expired_session_registers_again_and_another_controller_takes_over(hosts: str, join: Join) -> None:
-    """ZK-1, CTL-4: the deposed controller changes nothing, and the broker comes back under a higher epoch."""
+    """ZK-1, CTL-4: the deposed controller changes nothing, and the broker comes back with a higher epoch."""
     first, second = await join(1), await join(2)
     await first.until(lambda image: is_complete(image) and len(image.brokers) == 2)
     old_epoch, old_held_epoch = first.session.broker_epoch, first.controller.state.held_epoch
@@ -142,7 +140,7 @@ async def test_an_expired_session_registers_again_and_another_controller_takes_o
 
 
 async def test_the_partitions_of_a_dead_broker_have_no_leader_until_it_is_back(join: Join) -> None:
-    """REP-30 with one replica: leader -1, ISR kept; back under a higher leader epoch."""
+    """REP-30 with one replica: leader -1, ISR unchanged; back in a higher leader epoch."""
     members = [await join(1), await join(2)]
     await members[0].publish_instance(INSTANCE, [1, 2])
     await members[0].until(lambda image: len(image.brokers) == 2)
@@ -160,7 +158,7 @@ async def test_the_partitions_of_a_dead_broker_have_no_leader_until_it_is_back(j
 async def test_a_dead_incarnation_is_replaced_at_once_with_its_controllership(
     join: Join, connect: Callable[[], Awaitable[ZooKeeperTree]]
 ) -> None:
-    """kill -9 of the controller and a restart on the same port: nobody waits for the old session to end."""
+    """kill -9 of the controller and a restart on the same port: nothing waits for the old session to end."""
     old = await join(1)
     await old.until_complete()
     await old.crash()
@@ -196,7 +194,7 @@ async def test_a_broker_whose_id_was_taken_while_it_was_away_gives_up(hosts: str
 async def test_a_restarted_server_is_found_again_and_nothing_is_forgotten(
     join: Join, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """ZooKeeper goes and comes back: the image stays meanwhile, and what is asked for afterwards happens."""
+    """ZooKeeper stops and comes back: the image stays meanwhile, and later requests succeed."""
     members = [await join(1), await join(2)]
     await members[0].publish_instance(INSTANCE, [1, 2])
     await members[0].create_topic(INSTANCE, "before", partitions=2)
@@ -225,7 +223,7 @@ async def test_who_asks_while_the_server_is_away_waits_and_the_loop_goes_on(
     await asyncio.to_thread(zookeeper_server.child.stop)
     await until(lambda: states[-1:] == [SessionState.SUSPENDED])
 
-    # Far more than a pair of sockets holds.
+    # Far more than the buffer of a socket pair.
     asked = [asyncio.create_task(tree.get("/")) for _ in range(3_000)]
     await asyncio.sleep(0)
     assert not any(task.done() for task in asked)
@@ -246,7 +244,7 @@ async def test_a_server_that_is_not_there_is_an_error_and_not_a_wait_for_ever() 
 
 
 async def test_a_thousand_partitions_of_a_dead_broker_are_decided_in_one_pass(join: Join) -> None:
-    """CTL-8: one decision, and as many transactions as their size asks for, not one per partition."""
+    """CTL-8: one decision, and as many transactions as their size requires, not one per partition."""
     survivor, dying = await join(1), await join(2)
     await survivor.until(lambda image: is_complete(image) and len(image.brokers) == 2)
     await survivor.publish_instance(INSTANCE, [1, 2])
@@ -283,7 +281,7 @@ async def test_thousands_of_partitions_are_loaded_in_one_pipeline(
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """For what no image shows: turns of the loop until it holds, or the deadline."""
+    """Yields to the event loop until the condition holds, or until the deadline, for conditions that no image shows."""
     async with asyncio.timeout(DEADLINE_S):
         while not holds():
             await asyncio.to_thread(int)
@@ -294,7 +292,7 @@ def leaderless(image: ClusterImage) -> int:
 
 
 async def expire(hosts: str, tree: ZooKeeperTree) -> None:
-    """Ends a session behind its owner's back: a second client takes it over and closes it."""
+    """Ends a session without its owner: a second client takes it over and closes it."""
     client = KazooClient(hosts=hosts, client_id=tree._client.client_id, timeout=SESSION_TIMEOUT_MS / 1000)
     await asyncio.to_thread(client.start)
     await asyncio.to_thread(client.stop)

@@ -1,4 +1,4 @@
-"""Plans of moves, whatever was asked for before (REP-32, REP-33)."""
+"""Reassignment plans after any earlier requests (REP-32, REP-33)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plan(present: Assignment, target: Sequence[int] | None) -> Assignment:
 
 
 def test_three_replicas_move_to_three_others() -> None:
-    """The example of REP-32."""
+    """Example of REP-32."""
     moving = plan(Assignment((1, 2, 3)), (4, 5, 6))
     assert moving == Assignment((4, 5, 6, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3))
     assert moving.original == (1, 2, 3)

@@ -1,4 +1,4 @@
-"""Elections and moves through the store: what is written, what is refused, who wins races (REP-28…33)."""
+"""Elections and reassignments through the store: writes, refusals and races (REP-28 to REP-33)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ async def ensemble() -> FakeEnsemble:
 
 @pytest.fixture
 async def members(ensemble: FakeEnsemble) -> AsyncIterator[list[Member]]:
-    """Brokers 1 to 4, of which 1 to 3 host our instance; once its topics are made, nobody is controller."""
+    """Returns brokers 1 to 4, of which 1 to 3 host our instance; once its topics are created, there is no
+    controller.
+    """
     members = [Member(ensemble.connect(), broker_id=id, controls=id == 1) for id in (1, 2, 3, 4)]
     for member in members:
         await member.start()
@@ -51,7 +53,7 @@ async def stored(member: Member, index: int = 0) -> tuple[TopicDocument, Partiti
 
 
 async def put_state(member: Member, index: int = 0, **changed: object) -> PartitionImage:
-    """Writes the partition's state as somebody else would, and waits until the image shows it."""
+    """Writes the partition's state as another broker would, and waits until the image shows it."""
     _, state = await stored(member, index)
     wanted = replace(state, **changed)  # type: ignore[arg-type]
     if "isr_broker_epochs" not in changed:
@@ -71,7 +73,7 @@ async def elect(member: Member, *indexes: int, kind: ElectionType = ElectionType
 
 
 async def move(member: Member, target: Sequence[int] | None, index: int = 0) -> object:
-    """Moves partition `index`; answers when the image shows what was written."""
+    """Reassigns partition `index` and returns when the image shows the write."""
     answers = await member.store.reassign(member.image, {TOPIC: {index: target}})
     outcome = answers[TOPIC, index]
     if isinstance(outcome, ReassignmentStarted):
@@ -109,7 +111,7 @@ async def test_a_preferred_leader_out_of_sync_is_not_elected(members: list[Membe
 async def test_a_preferred_leader_that_was_away_meanwhile_is_not_elected(
     members: list[Member], ensemble: FakeEnsemble
 ) -> None:
-    """Its name is still in the ISR, of a former incarnation (CTL-10)."""
+    """Its name is still in the ISR, but from a former incarnation (CTL-10)."""
     await put_state(members[1], leader=2, isr=(2, 1))
     before = members[1].image.brokers[1].epoch
     ensemble.expire(members[0].tree)
@@ -170,7 +172,7 @@ async def test_an_election_that_loses_its_race_looks_again(members: list[Member]
     assert isinstance(second, Elected) and second.leader == 2
 
 
-# -- moves -------------------------------------------------------------------------------------------------------------
+# -- reassignments -----------------------------------------------------------------------------------------------------
 
 
 async def test_a_move_names_who_comes_and_who_goes_and_waits_for_the_controller(members: list[Member]) -> None:
@@ -201,7 +203,7 @@ async def test_another_target_replaces_the_one_before(members: list[Member]) -> 
 
 
 async def test_a_replica_that_is_given_up_leaves_the_isr_in_the_same_transaction(members: list[Member]) -> None:
-    """Its leader epoch grows, so that the leader's own change of the ISR, if one is on its way, loses."""
+    """The leader epoch increases, so that a concurrent ISR change of the leader fails."""
     await move(members[1], (2, 3))
     before = await put_state(members[1], leader=1, isr=(1, 2, 3))
     outcome = await move(members[1], None)
@@ -243,7 +245,7 @@ async def test_what_is_so_already_is_not_written(members: list[Member]) -> None:
     "target", [(), (2, 2), (1, 2, 3, 4), (1, -1), (1, 9), (1, 4)], ids=lambda target: f"to {target}"
 )
 async def test_a_target_that_cannot_be_is_refused(members: list[Member], target: tuple[int, ...]) -> None:
-    """Broker 4 lives, but does not host the instance, so that no client could reach a leader there."""
+    """Broker 4 is alive but does not host the instance, so that no client could reach a leader there."""
     before = await stored(members[1])
     assert isinstance(await move(members[1], target), errors.InvalidReplicaAssignment)
     assert await stored(members[1]) == before

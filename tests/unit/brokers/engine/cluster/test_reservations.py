@@ -1,4 +1,4 @@
-"""Partitions are reserved by compare-and-set: brokers that are asked at the same time give no room away twice."""
+"""Partitions are reserved by compare-and-set: brokers asked concurrently never use the same capacity twice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def ensemble() -> FakeEnsemble:
 
 @pytest.fixture
 async def members(ensemble: FakeEnsemble) -> AsyncIterator[list[Member]]:
-    """Three brokers of one instance, which may have so many partitions."""
+    """Returns three brokers of one instance with a partition limit."""
     result = [Member(ensemble.connect(), broker_id=id, controls=id == 1) for id in (1, 2, 3)]
     for member in result:
         await member.start()
@@ -40,7 +40,7 @@ async def members(ensemble: FakeEnsemble) -> AsyncIterator[list[Member]]:
 
 
 async def creations(member: Member, count: int) -> tuple[int, int]:
-    """One after the other through one broker, of 2 partitions each: how many were made, how many did not fit."""
+    """Creates topics of 2 partitions through one broker, one after the other; returns how many succeeded and failed."""
     made = refused = 0
     for number in range(count):
         try:

@@ -1,4 +1,4 @@
-"""A change names the states that were written; what else a topic holds is kept of the image (ZK-32, decision 20)."""
+"""A change names the states that were written; other states of a topic are kept from the image (ZK-32, decision 20)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.testkit.fake_store import FakeEnsemble
 
 
 async def test_what_was_written_while_a_topic_made_no_sense_is_read_when_it_does() -> None:
-    """Its image stood still meanwhile, so the states that a change names are not all that it lacks."""
+    """Its image did not change meanwhile, so it lacks more than the states that a change names."""
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1)
     await member.start()
@@ -94,7 +94,7 @@ async def test_of_a_large_topic_only_what_was_written_is_read() -> None:
 
 
 async def test_of_a_topic_whose_configuration_changed_no_state_is_read() -> None:
-    """Else a tenant that sets one key of a topic of 1,000 partitions makes each broker ask for as many nodes."""
+    """Otherwise a tenant that sets one key of a topic of 1,000 partitions makes each broker read as many nodes."""
     member = Member(FakeEnsemble().connect(), broker_id=1)
     await member.start()
     await member.create_topic(None, "orders", partitions=3)

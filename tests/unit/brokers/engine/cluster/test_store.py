@@ -1,6 +1,4 @@
-"""Topic administration, client quotas and registrations through the store: what is refused, what is written, who
-wins races.
-"""
+"""Topic administration, client quotas and registrations through the store: refusals, writes and races."""
 
 from __future__ import annotations
 
@@ -86,7 +84,7 @@ async def test_unset_counts_are_the_instances_defaults(member: Member) -> None:
 async def test_what_is_wrong_is_refused_and_changes_nothing(
     member: Member, ensemble: FakeEnsemble, name: str, wanted: dict[str, object], refusal: type[errors.Refused]
 ) -> None:
-    """CTL-18, CTL-19, and nothing but user names in the message (CKA-17)."""
+    """CTL-18, CTL-19, with user-visible names only in the message (CKA-17)."""
     await create(member, "taken")
     await create(member, "a.b")
     before = ensemble.transactions
@@ -98,14 +96,14 @@ async def test_what_is_wrong_is_refused_and_changes_nothing(
 
 
 async def test_copies_are_spread_over_the_brokers_of_the_instance(member: Member) -> None:
-    """REP-1: as many as asked for, on different live brokers."""
+    """REP-1: the requested number of replicas, on different live brokers."""
     topic = await member.create_topic(OURS, "orders", partitions=4, replication_factor=2)
     assert all(sorted(partition.replicas) == [1, 2] for partition in topic.partitions)
     assert {partition.replicas[0] for partition in topic.partitions} == {1, 2}
 
 
 async def test_a_broker_that_the_instance_leaves_is_given_no_further_replica(member: Member) -> None:
-    """It goes on serving what it holds, so its port stays in the document."""
+    """It still serves its replicas, so its port stays in the document."""
     await member.publish_instance(OURS, [1, 2], leaving=(2,), generation=2)
     await member.until(lambda image: image.instances[OURS].document.leaving == (2,))
     topic = await member.create_topic(OURS, "orders", partitions=4)
@@ -189,7 +187,7 @@ async def test_a_deleted_topic_leaves_nothing_and_its_name_is_free(member: Membe
 
 
 async def test_an_instance_cannot_touch_anothers_topic(member: Member) -> None:
-    """CKA-10: unknown and foreign are refused alike."""
+    """CKA-10: unknown and foreign topics are refused alike."""
     await create(member, "orders", THEIRS)
     for name in ("orders", "nothing", f"{THEIRS}.orders", "__usage"):
         refusals = set()

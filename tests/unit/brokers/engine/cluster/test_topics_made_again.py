@@ -1,5 +1,6 @@
-"""A topic that was deleted and made again under its name has nodes with the versions of the first one's. Whoever has
-not heard of it, and writes what it decided about the first one, hits nothing.
+"""Nodes of a recreated topic have the same versions as those of the deleted one.
+
+A writer with an outdated image, which decided about the deleted topic, must not change them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ async def member(ensemble: FakeEnsemble) -> AsyncIterator[Member]:
 
 
 async def _made_again(member: Member) -> ClusterImage:
-    """The image before; the topic of its name is another one from here on."""
+    """Recreates the topic and returns the image before."""
     before = member.image
     await member.store.delete_topic(before, instance_id=OURS, name="orders")
     await member.until(lambda image: TOPIC not in image.topics)
@@ -50,7 +51,7 @@ async def _made_again(member: Member) -> ClusterImage:
 
 
 def _state_write(ensemble: FakeEnsemble, image: ClusterImage) -> StateWrite:
-    """What `image` has somebody write who has led for a while."""
+    """Returns the write that a long-time leader with `image` would send."""
     partition, topic = image.topics[TOPIC].partitions[0], image.topics[TOPIC]
     node = ensemble.nodes[paths.partition_state(TOPIC, 0)]
     document = replace(PartitionStateDocument.from_json(node.data), leader_epoch=7)

@@ -1,4 +1,4 @@
-"""What a user's document becomes."""
+"""Alterations of user documents."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_an_instance_has_so_many_users_and_what_is_in_flight_counts(monkeypatch:
     flight.check(shown, "ins-bbbbbbbb", "carol", None, user("carol", "pw"))
     flight.note(HERE, "alice", None)
     flight.check(shown, HERE, "carol", None, user("carol", "pw"))
-    # Somebody else removed what was written here: it cannot count for ever.
+    # Another writer removed what was written here, so it must not count for ever.
     now_ms[0] += in_flight_users.IN_FLIGHT_MS_MAX + 1
     flight.check(shown, HERE, "dora", None, user("dora", "pw"))
 
@@ -158,7 +158,7 @@ def test_users_of_an_instance_weigh_so_much(monkeypatch: pytest.MonkeyPatch) -> 
     flight.check({"alice": one}, HERE, "bobby", None, bob)
     with pytest.raises(errors.PolicyViolation, match="weigh"):
         flight.check({"alice": one, "bobby": bob}, HERE, "carol", None, replace(one, name="carol"))
-    # What makes it smaller is always possible.
+    # Making it smaller is always possible.
     flight.check({"alice": one, "bobby": bob}, HERE, "bobby", bob, replace(bob, secrets=()))
 
 
@@ -172,7 +172,7 @@ def test_a_user_weighs_its_document_its_path_and_its_node(name: str, passwords: 
 
 
 def test_the_heaviest_user_is_within_what_one_may_weigh() -> None:
-    """Three secrets come about when Kafka's call replaces one mechanism of two secrets."""
+    """Three secrets result when Kafka's call replaces one mechanism of two secrets."""
     name = "ä" * 42
     heavy = tuple(
         Secret(

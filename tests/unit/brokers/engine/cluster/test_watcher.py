@@ -1,4 +1,4 @@
-"""The image converges: whatever was written, in whatever bursts, it ends up equal to a fresh load (ZK-32, ZK-33)."""
+"""The image converges: after any writes in any bursts it equals a fresh load (ZK-32, ZK-33)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def fresh_load(ensemble: FakeEnsemble) -> ClusterImage:
 
 
 async def image_everywhere(ensemble: FakeEnsemble, *members: Member) -> ClusterImage:
-    """The image of a fresh load once all members show it, or the last one: their readings are paced."""
+    """Returns the image of a fresh load once all members show it, or the last one: their reads are rate-limited."""
     deadline_s = time.monotonic() + EVERYWHERE_WITHIN_S
     while True:
         await quiet()
@@ -146,7 +146,7 @@ async def publish(member: Member, instance_id: str, **fields: object) -> None:
 
 
 async def write_state(member: Member, instance_id: str, name: str, index: int) -> None:
-    """What a leader writes of one partition, by what its image says of it."""
+    """Writes the partition state that a leader would write, based on its image."""
     topic = member.image.instances[instance_id].topic(name)
     if topic is None or index >= len(topic.partitions) or topic.partitions[index].version is None:
         return
@@ -158,7 +158,7 @@ async def write_state(member: Member, instance_id: str, name: str, index: int) -
 
 
 async def allow(member: Member, instance_id: str, name: str, address: str) -> None:
-    """What the control plane writes for an IP allow-list."""
+    """Writes an IP allow-list like the control plane."""
     topic = member.image.instances[instance_id].topic(name)
     if topic is None:
         return
@@ -253,7 +253,7 @@ async def test_a_burst_of_changes_becomes_few_images() -> None:
 
 
 async def test_very_many_instances_at_once_come_in_images_of_a_few_hundred() -> None:
-    """Whoever subscribed looks at each of an image's new instances within one turn of the loop."""
+    """Subscribers process each new instance of an image without yielding to the event loop."""
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1, controls=False)
     await member.start()
@@ -350,7 +350,7 @@ async def test_what_is_set_for_brokers_stays_in_force_while_its_document_makes_n
 
 
 async def overlook_both(ensemble: FakeEnsemble, writer: Member, reader: Member) -> None:
-    """The reader is cut off while both instances are written and the notes of it are cleaned away."""
+    """The reader is disconnected while both instances are written and the change nodes for them are deleted."""
     ensemble.suspend(reader.tree)
     await quiet()
     for instance_id in INSTANCES:
@@ -377,7 +377,7 @@ async def test_change_nodes_cleaned_before_they_were_read_make_the_reader_read_e
 
 
 async def test_a_whole_reading_that_fails_on_the_way_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The logs were taken for read when it began: what they said of before is in no other reading."""
+    """The logs counted as read when it began, so no other read includes their earlier changes."""
     ensemble = FakeEnsemble()
     writer, reader = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2, controls=False)
     await writer.start()
@@ -407,7 +407,7 @@ async def test_a_whole_reading_that_fails_on_the_way_is_begun_again(monkeypatch:
 async def test_a_whole_reading_that_is_asked_for_during_another_one_comes_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever asks stood still meanwhile (decision 62), and believes only what was read since."""
+    """The caller was suspended meanwhile (decision 62) and trusts only what was read since."""
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1, controls=False)
     await member.start()
@@ -460,7 +460,7 @@ async def test_the_last_image_stays_while_zookeeper_is_away() -> None:
 
 
 async def test_changes_that_follow_each_other_fast_are_read_together() -> None:
-    """Each reading costs every broker milliseconds, whoever of its tenants makes the changes."""
+    """Each read costs every broker milliseconds, whichever tenant makes the changes."""
     ensemble = FakeEnsemble()
     writer, reader = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2, controls=False)
     await writer.start()

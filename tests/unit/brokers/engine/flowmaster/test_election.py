@@ -1,4 +1,4 @@
-"""One broker is flow master at a time, in epochs that only grow, and only while its session is connected (CKA-21)."""
+"""One broker is flow master at a time, in increasing epochs, and only while its session is connected (CKA-21)."""
 
 from __future__ import annotations
 

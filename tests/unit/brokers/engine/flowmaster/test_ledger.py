@@ -1,4 +1,6 @@
-"""What the flow master gives: to whom wants it, never more than was bought, and nobody is starved (CKA-34…37)."""
+"""Shares of the flow master: they follow demand, never exceed the limit in total, and starve no broker (CKA-34 to
+CKA-37).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from tests.testkit.flow import Report, World
 
 MB = 1_000_000
 THREE = {1: 1, 2: 1, 3: 1}
-# A policy may go back to the static shares slowly.
+# A policy may return to the static shares slowly.
 ROUNDS_OF_REST = 60
 
 
@@ -82,7 +84,7 @@ def test_a_share_is_raised_only_when_the_others_have_said_that_theirs_is_lower()
 
 
 def test_whoever_is_silent_keeps_its_last_share_and_the_others_share_the_rest() -> None:
-    """CKA-44, by CKafka's own policy."""
+    """CKA-44, with CKafka's own policy."""
     world = World(90, THREE, "normalised")
     for id, wanted in ((1, 30), (2, 10), (3, 28)):
         world.nodes[id].wanted_bps = wanted
@@ -111,7 +113,7 @@ def test_a_silent_broker_falls_back_to_no_more_than_it_had_and_the_next_report_b
 
 
 def test_another_layout_is_static_for_an_interval_and_shared_out_again_behind_it() -> None:
-    """CKA-34, CKA-43: the leaders of a dead broker move."""
+    """CKA-34, CKA-43: leaderships of a dead broker move."""
     world = World(60 * MB, {1: 2, 2: 2, 3: 2})
     world.nodes[1].wanted_bps = 500 * MB
     for _ in range(4):
@@ -197,14 +199,14 @@ def test_noisy_demand_that_fits_leaves_the_shares_alone(policy: str) -> None:
     assert world.shares == [10 * MB] * 3
 
 
-# -- whatever is lost, late or dead ------------------------------------------------------------------------------------
+# -- lost and late messages, dead brokers ------------------------------------------------------------------------------
 
 WHAT = ("report", "report", "report", "lose", "drop", "late", "old", "demand", "time", "time", "master", "kill", "move")
 steps = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(1, 4), st.integers(0, 5)), max_size=120)
 
 
 class Storm:
-    """Applies steps and holds the invariant behind each."""
+    """Applies steps and checks the invariant after each."""
 
     def __init__(self, policy: str) -> None:
         self.world = World(10 * MB + 1, {1: 1, 2: 2, 3: 1, 4: 3}, policy)
@@ -222,7 +224,7 @@ class Storm:
                     if answer is not None and what == "report":
                         node.apply(answer, world.now_ms)
             case "old" if self.delayed:
-                # Its broker has given it up; the answer reaches nobody.
+                # Its broker no longer waits, and the response is lost.
                 world.answer(self.delayed.pop(number % len(self.delayed)))
             case "demand":
                 node.wanted_bps = (0, 1, MB, 5 * MB, 20 * MB, 500 * MB)[number]

@@ -1,4 +1,4 @@
-"""A cluster for markers: leaders that answer as a test says, and what they were told."""
+"""A cluster for marker tests: leaders with prepared responses, which record their requests."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ def markers(name: str, *partitions: PartitionKey, producer_id: int = 7, committe
 
 
 class World:
-    """`codes` are what partitions answer, one after the other, 0 when there is nothing. `said` are (broker,
-    transactional id, partitions) of each request, in order.
+    """Environment of a marker link.
+
+    `codes` are the next results of partitions, 0 if there is none. `said` are (broker, transactional id, partitions) of
+    each request, in order.
     """
 
     def __init__(self) -> None:
@@ -147,7 +149,7 @@ class World:
 
 
 class _Late:
-    """The connections for partitions that are late."""
+    """The connections for slow partitions."""
 
     def __init__(self, world: World) -> None:
         self._world = world

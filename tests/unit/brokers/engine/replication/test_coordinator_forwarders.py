@@ -1,4 +1,4 @@
-"""Passing calls on: one call a connection, connections that are kept for a while, and what happens when they go."""
+"""Forwarding of requests: one per connection, idle connections are kept for a while, and failures of connections."""
 
 from __future__ import annotations
 

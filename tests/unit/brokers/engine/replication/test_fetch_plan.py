@@ -1,4 +1,4 @@
-"""What is asked next, whatever happened before: nothing followed is forgotten, the leader's session is never wrong."""
+"""Fetch plans after random histories: no followed partition is forgotten, and the leader's session is always right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INDEXES = st.integers(0, 5)
 
 
 def replica(index: int) -> Partition:
-    """A partition without a file: a plan looks at its position only."""
+    """Returns a partition without files, because a plan only uses its offsets."""
     files = OpenFiles(1, lambda failure: None)
     config = parse({}, {})
     log = create_log("", Path(), "t", index, files, config.log, now_ms=0)
@@ -29,7 +29,7 @@ def replica(index: int) -> Partition:
 
 
 class PlanAndLeader(RuleBasedStateMachine):
-    """The plan beside a leader that keeps a session as WIRE-30 says, or none."""
+    """A plan and a leader that may keep a session according to WIRE-30."""
 
     def __init__(self) -> None:
         super().__init__()

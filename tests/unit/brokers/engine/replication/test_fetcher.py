@@ -1,4 +1,4 @@
-"""One follower and its leader, answer by answer: what is appended, cut, asked for again, and when."""
+"""One follower and its leader, response by response: appends, truncations, retries and their times."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_log_that_ends_before_the_leaders_begins_is_begun_again(world: Stepped
 
 
 def test_a_log_that_ends_within_the_leaders_first_batch_is_begun_again(world: SteppedWorld) -> None:
-    """LOG-46: where the two parted lies below the leader's start, so the leader cannot say."""
+    """LOG-46: the logs diverged below the leader's log start, so the leader does not know where."""
     partition = world.follow()
     link = world.come_up()
     link.answer(fetched(line(records=batches(0, 4, leader_epoch=4))))
@@ -251,7 +251,7 @@ def test_a_leader_that_falls_silent_is_given_up(world: SteppedWorld) -> None:
 
 
 def test_a_leader_that_takes_the_connection_and_never_greets_is_tried_again(world: SteppedWorld) -> None:
-    """As a process that is stopped: its system accepts in its stead."""
+    """Like a stopped process, whose kernel accepts the connection."""
     world.follow()
     world.pass_ms(0)
     silent = world.link
@@ -326,7 +326,7 @@ def test_a_throttled_partition_is_left_out_while_too_much_came_and_the_others_ar
 
 
 def test_holes_that_are_followed_are_known_before_the_leader_hears_of_what_lies_behind_them(tmp_path: Path) -> None:
-    """LOG-36: a crash would otherwise take what this replica is in sync with by then."""
+    """LOG-36: otherwise a crash would truncate records for which this replica counts as in sync by then."""
     world = SteppedWorld(tmp_path)
     partition = world.follow(0, cleanup_policy="compact")
     link = world.come_up(SESSION)
@@ -344,7 +344,7 @@ def test_holes_that_are_followed_are_known_before_the_leader_hears_of_what_lies_
 
 
 def test_of_a_throttled_partition_no_more_is_asked_for_than_half_a_second_allows(tmp_path: Path) -> None:
-    """QUO-61: so that a low rate holds over seconds as well; whoever is in sync, or not throttled, asks as always."""
+    """QUO-61: so that a low rate holds over seconds, too; replicas that are in sync or not throttled fetch as usual."""
     world = SteppedWorld(tmp_path, limit_bytes_per_s=20_000)
     world.follow(0, follower_replication_throttled_replicas=f"0:{ME}")
     world.follow(1, follower_replication_throttled_replicas=f"0:{ME}")
@@ -360,7 +360,7 @@ def test_of_a_throttled_partition_no_more_is_asked_for_than_half_a_second_allows
 
 
 def test_who_is_in_sync_is_charged_and_never_held_up(tmp_path: Path) -> None:
-    """QUO-61: clients wait for it; a copy that has arrived must not fall out again while others are on their way."""
+    """QUO-61: clients wait for it; a replica that has caught up must not fall behind while others are still copied."""
     records = batches(0, 20)
     world = SteppedWorld(tmp_path, limit_bytes_per_s=len(records) // 2)
     arrived = world.follow(0, follower_replication_throttled_replicas="*")

@@ -1,4 +1,4 @@
-"""Who is in sync, as a leader writes it and as it believes it (REP-22 to REP-25)."""
+"""The ISR as a leader writes it, and as it takes effect (REP-22 to REP-25)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def topic(isr: tuple[int, ...], version: int, *, leader: int = 1, epoch: int = 0
 
 
 class Store:
-    """`outcomes` are taken one after the other: an error to raise, or whether the writes win."""
+    """A store; `outcomes` are consumed in order: an error to raise, or whether the writes succeed."""
 
     def __init__(self) -> None:
         self.writes: list[list[StateWrite]] = []
@@ -59,7 +59,7 @@ class Store:
 
 
 class FetcherContext:
-    """One partition, led here, and a publisher that runs."""
+    """One partition that is led here, and a running publisher."""
 
     def __init__(self, directory: Path) -> None:
         self.now_ms = 0
@@ -86,7 +86,7 @@ class FetcherContext:
         self.read_again += names
 
     def _on_image(self, before: ClusterImage, after: ClusterImage) -> None:
-        """The roles' part."""
+        """Applies an image like the roles do."""
         shown = after.topics[NAME].partitions[0]
         if shown.leader == 1:
             self.table.become_leader(
@@ -131,7 +131,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 def fall_behind(world: FetcherContext, replica: int = 3) -> None:
-    """The others have what was appended, one does not for too long."""
+    """Lets a replica lag for too long while the others fetch everything."""
     world.append()
     for _ in range(2):
         world.now_ms += LAG_MS_MAX * 2 // 3
@@ -142,7 +142,7 @@ def fall_behind(world: FetcherContext, replica: int = 3) -> None:
 
 
 async def test_who_fell_behind_is_taken_out_once_the_image_shows_it(world: FetcherContext) -> None:
-    """REP-22, REP-4: its session may well be alive."""
+    """REP-22, REP-4: its session may be alive."""
     fall_behind(world)
     await world.until_written(1)
 
@@ -166,7 +166,7 @@ async def test_a_partition_that_is_not_written_to_loses_nobody(world: FetcherCon
 
 
 async def test_who_caught_up_comes_in_with_the_incarnation_it_fetched_in(world: FetcherContext) -> None:
-    """REP-23: what it has counts from the moment it is proposed."""
+    """REP-23: its offset counts from the moment it is proposed."""
     world.show(topic((1, 2), 1))
     world.append()
     world.fetched(2, 1)
@@ -211,7 +211,7 @@ async def test_a_lost_race_is_read_again_and_never_acted_on(world: FetcherContex
 
 
 async def test_a_write_without_an_outcome_is_tried_again_as_it_was(world: FetcherContext) -> None:
-    """It may have happened: then the second one loses, and the image says how it is."""
+    """The first write may have succeeded: then the second one fails, and the image shows the result."""
     world.store.outcomes = [StoreUnavailable("away"), StoreUnavailable("away"), False]
     fall_behind(world)
     await world.until_written(3)
@@ -222,7 +222,7 @@ async def test_a_write_without_an_outcome_is_tried_again_as_it_was(world: Fetche
 
 
 async def test_what_changed_while_a_write_was_under_way_is_written_afterwards(world: FetcherContext) -> None:
-    """REP-24: one at a time for each partition."""
+    """REP-24: one write at a time for each partition."""
     fall_behind(world)
     await world.until_written(1)
     world.fetched(3, 1)
@@ -264,7 +264,7 @@ async def test_the_high_watermark_does_not_wait_for_a_broker_that_stops(world: F
 
 
 async def test_who_is_made_leader_when_its_disk_has_failed_gives_the_lead_away(world: FetcherContext) -> None:
-    """LOG-3: it was in sync until a moment ago, and nobody but itself knows of its disk."""
+    """LOG-3: it was in sync a moment ago, and only it knows of its disk."""
     world.show(topic(REPLICAS, 1, leader=2, epoch=1))
     world.table.directory_failed(StorageFailed(world.partition.log.root, OSError("gone")))
     world.publisher.check_disks()
@@ -279,7 +279,7 @@ async def test_who_is_made_leader_when_its_disk_has_failed_gives_the_lead_away(w
 
 
 async def test_the_lead_of_a_log_whose_disk_failed_goes_as_soon_as_somebody_can_take_it(world: FetcherContext) -> None:
-    """LOG-3: at first all others are about to stop."""
+    """LOG-3: at first all other replicas are about to stop."""
     living = world.current.image.brokers
     stopping = {id: info(id, stopping=id != 1) for id in REPLICAS}
     world.current.publish(world.current.image.with_changes(brokers=stopping))

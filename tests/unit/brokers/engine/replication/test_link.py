@@ -1,4 +1,4 @@
-"""The socket between two brokers: how it comes up, what it takes apart, and how it ends."""
+"""The socket between two brokers: connection, framing and closing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIMEOUT_S = 10.0
 
 
 class Owner:
-    """Notes what it is told. `on_frame_do` is done inside of `on_frame`."""
+    """Records its events; `on_frame_do` is called inside `on_frame`."""
 
     def __init__(self) -> None:
         self.is_up = False
@@ -68,7 +68,7 @@ GREETINGS = encode_response_frame(
 
 @asynccontextmanager
 async def peer() -> AsyncIterator[tuple[asyncio.StreamWriter, SocketLink, Owner]]:
-    """A link that is up, and the other end of it, which may write what it likes."""
+    """Returns a connected link and the other end of it, which may write anything."""
     arrived: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

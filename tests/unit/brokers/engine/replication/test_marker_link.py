@@ -1,4 +1,4 @@
-"""Markers reach every leader of a transaction's partitions, whoever that is by then (TXN-12)."""
+"""Markers reach the current leaders of all partitions of a transaction (TXN-12)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_a_marker_says_whose_transaction_ended_and_how(world: World) -> No
 
 @pytest.mark.parametrize("code", [3, 6, 7, 19, 20, 56, None], ids=lambda code: f"code {code}")
 async def test_what_may_pass_is_tried_again_with_the_leader_of_then(world: World, code: int | None) -> None:
-    """None: the answer does not name the partition."""
+    """None: the response does not name the partition."""
     world.codes[("a", 1)] = [code]
     world.held = asyncio.Event()
     world.send(markers("tx", ("a", 1)))
@@ -73,7 +73,7 @@ async def test_what_may_pass_is_tried_again_with_the_leader_of_then(world: World
 
 
 async def test_a_partition_of_which_nothing_is_understood_is_told_once_it_is(world: World) -> None:
-    """It may be there: taken for deleted, it would never learn how the transaction ended."""
+    """It may exist: taken for deleted, it would never learn how the transaction ended."""
     understood = world.image
     world.image = replace(image(topic("b", OTHER, THIRD)), not_understood=frozenset({"a"}))
     world.send(markers("tx", ("a", 1), ("b", 0), ("c", 0)))
@@ -95,7 +95,7 @@ async def test_only_what_failed_is_sent_again(world: World) -> None:
 
 
 async def test_a_partition_that_has_gone_on_is_not_asked_again(world: World) -> None:
-    """TXN-12. Readers of the others do not stand before the transaction for ever."""
+    """TXN-12: readers of the other partitions do not wait behind the transaction for ever."""
     world.codes[("a", 1)] = [int(ErrorCode.INVALID_PRODUCER_EPOCH)]
     world.codes[("b", 0)] = [int(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     world.send(markers("tx", ("a", 1), ("b", 0)))
@@ -137,7 +137,7 @@ async def test_what_is_led_here_waits_for_no_other_transactions_followers(world:
     write = World._write
 
     async def replicated(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        """As `handlers.markers`: the answer waits for all that was asked for."""
+        """Answers like the handler of WriteTxnMarkers: the response waits for all requested partitions."""
         if any(1 in item.partition_indexes for marker in request.markers for item in marker.topics):
             await caught_up.wait()
         return await write(world, broker_id, request)
@@ -291,7 +291,7 @@ async def test_a_request_has_bounds(world: World, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_one_producer_appears_once_in_a_request(world: World) -> None:
-    """An answer tells markers apart by their producer id."""
+    """A response distinguishes markers by producer id."""
     world.held = asyncio.Event()
     world.send(markers("first", ("a", 1), producer_id=1))
     await world.until(lambda: len(world.said) == 1)
@@ -318,7 +318,7 @@ async def test_what_is_sent_anew_replaces_what_was_to_be_sent(world: World) -> N
 
 
 async def test_nobody_is_told_for_a_transaction_that_others_look_after(world: World) -> None:
-    """The shard went to another broker while a partition had no leader."""
+    """The shard moved to another broker while a partition had no leader."""
     world.image = image(topic("a", OWN, -1))
     world.wanted = False
     world.send(markers("tx", ("a", 1)))
@@ -330,7 +330,7 @@ async def test_nobody_is_told_for_a_transaction_that_others_look_after(world: Wo
 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
 async def test_a_coordinator_suspected_forgets_nothing(world: World, code: ErrorCode) -> None:
-    """A process that stood still trusts its shards again without loading them: nobody would send the markers anew."""
+    """A suspended process trusts its shards again without loading them, so no other code would send the markers."""
     world.codes[("a", 1)] = [int(code)]
     world.ignored_answers = 3
     world.send(markers("tx", ("a", 1), ("b", 0)))

@@ -1,4 +1,4 @@
-"""A request that overtakes one which waits at the leader, and answers that bring the same twice."""
+"""A fetch that overtakes one waiting at the leader, and responses with the same records twice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_records_answered_twice_because_a_request_was_overtaken_are_appended_onc
 
 
 def test_what_was_appended_is_said_at_once_though_another_request_waits_at_the_leader(world: SteppedWorld) -> None:
-    """Else whoever waits for these records to be replicated waits until the other request's time is over."""
+    """Otherwise producers that wait for these records would wait until the other request times out."""
     world.follow(0)
     link = world.come_up(SESSION)
     world.follow(1)
@@ -57,7 +57,7 @@ def test_an_answer_that_says_nothing_is_followed_by_no_second_request(world: Ste
 
 
 def test_where_the_leader_stands_counts_also_beside_records_that_are_there_already(world: SteppedWorld) -> None:
-    """REP-8: the leader takes it for told, and says it again only when it is another."""
+    """REP-8: the leader counts it as sent, and sends it again only when it changes."""
     partition = world.follow(0)
     link = world.come_up(SESSION)
     world.follow(1)
@@ -68,7 +68,7 @@ def test_where_the_leader_stands_counts_also_beside_records_that_are_there_alrea
 
 
 def test_a_late_answer_from_before_the_same_broker_was_elected_again_is_passed_over(world: SteppedWorld) -> None:
-    """Another one led in between, and had it cut off what it sent."""
+    """Another broker led in between, and made it truncate what it sent."""
     partition = world.follow(0, leader_epoch=5)
     link = world.come_up(SESSION)
     world.follow(0, leader_epoch=7)

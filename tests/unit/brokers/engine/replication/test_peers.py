@@ -1,4 +1,4 @@
-"""Requests to other brokers: pipelined, answered in order, refused while a broker is away."""
+"""Requests to other brokers: pipelined, answered in order, refused while a broker is down."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FakeLink:
         self._correlation_ids.append(correlation_id)
 
     def answer(self, code: int, skip: int = 0) -> None:
-        """The oldest request, or another one."""
+        """Answers the oldest request, or another one."""
         body = encode_response(ApiKey.END_TXN, VERSION, EndTxnResponse(error_code=code))
         frame = encode_response_frame(ApiKey.END_TXN, VERSION, self._correlation_ids.pop(skip), body)
         self.owner.on_frame(memoryview(bytearray(frame)), SIZE_BYTES, len(frame))
@@ -60,7 +60,7 @@ class FakeLink:
 
 
 class World:
-    """Brokers 1 and 2, a clock that is moved by hand, and every link that was made."""
+    """Brokers 1 and 2, a clock controlled by the test, and every link that was created."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -169,7 +169,7 @@ async def test_a_lost_broker_is_not_asked_at_once_and_later_less_often() -> None
 
 
 async def test_silence_ends_the_connection_and_everybodys_wait() -> None:
-    """Answers come in order: one that does not come holds up the others."""
+    """Responses come in order, so a missing one delays the others."""
     world = World()
     slow, next_ = await world.ask("slow", timeout_ms=500), await world.ask("next", timeout_ms=5_000)
     world.links[0].owner.on_up()

@@ -1,4 +1,4 @@
-"""A follower's log starts for its leader where it starts after a crash, too (LOG-46)."""
+"""A follower reports only log start offsets that survive a crash (LOG-46)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def world(world: SteppedWorld) -> SteppedWorld:
 
 
 def sent(link: HandLink) -> list[int]:
-    """The starts that the latest request says."""
+    """Returns the log start offsets in the latest request."""
     return [line.log_start_offset for topic in link.sent[-1][3].topics for line in topic.partitions]
 
 
 def sent_start(world: SteppedWorld, start_offset: int) -> HandLink:
-    """Of six records in two batches the leader has given up those below."""
+    """Makes the leader delete the records below `start_offset`, of six records in two batches."""
     link = world.come_up(SESSION)
     link.answer(fetched(line(records=batches(0, 3, 3), high_watermark=6), session_id=SESSION))
     link.answer(fetched(line(high_watermark=6, start_offset=start_offset), session_id=SESSION))
@@ -77,7 +77,7 @@ def test_a_follower_that_begins_within_a_batch_says_so_when_that_is_on_disk(worl
 
 
 def test_the_leader_hears_of_what_retention_took_here_although_nothing_is_written(world: SteppedWorld) -> None:
-    """REP-23: it begins where the leader does, and may be in sync again."""
+    """REP-23: its log starts where the leader's does, and it may be in sync again."""
     partition = world.follow(retention_bytes="1")
     link = world.come_up(SESSION)
     link.answer(fetched(line(records=batches(0, 3), high_watermark=3), session_id=SESSION))
@@ -95,7 +95,7 @@ def test_the_leader_hears_of_what_retention_took_here_although_nothing_is_writte
 
 
 def test_nothing_is_kept_of_a_log_that_was_deleted_meanwhile(world: SteppedWorld) -> None:
-    """Its start is in no file any more, and would be written for ever."""
+    """No file names its log start offset any more, so it would be written for ever."""
     world.follow()
     sent_start(world, 4)
     world.fetchers.unfollow("topic", 0)

@@ -35,7 +35,7 @@ def table(tmp_path: Path) -> PartitionTable:
 
 
 class Followed(dict[tuple[str, int], tuple[int, int]]):
-    """Whom each followed partition follows, and in which leader epoch."""
+    """Records the leader and leader epoch of each followed partition."""
 
     def follow(self, partition: Partition) -> None:
         self[partition.topic, partition.index] = (partition.leader, partition.leader_epoch)
@@ -111,7 +111,7 @@ def test_a_topic_made_anew_under_its_name_starts_empty(table: PartitionTable) ->
 
 
 def test_a_topic_made_anew_with_fewer_partitions_leaves_none_of_the_others(table: PartitionTable) -> None:
-    """Nobody read an image in which it was gone."""
+    """No image without the topic was read."""
     empty, followed = ClusterImage("c"), Followed()
     old = empty.with_changes(topics={NAME: _topic(1, 1, 2)})
     _follow(_roles(table, followed), empty, old, old.with_changes(topics={NAME: _topic(1, topic_id=b"2" * 16)}))
@@ -153,8 +153,8 @@ def test_at_start_nothing_goes_when_the_image_knows_not_one_of_the_logs(table: P
 
 
 def test_a_leadership_of_an_earlier_incarnation_waits_for_the_controller(table: PartitionTable) -> None:
-    """CTL-10: whoever may have lost records leads only under a leader epoch of this incarnation. Alone it may at
-    once.
+    """CTL-10: a replica that may have lost records leads only in a leader epoch of this incarnation; a single replica
+    leads at once.
     """
     shared = PartitionImage(0, (1, 2), 1, 3, (1, 2), 1, 5, written_at=90, isr_epochs=(50, 60))
     alone = PartitionImage(1, (1,), 1, 3, (1,), 1, 5, written_at=90, isr_epochs=(50,))
@@ -174,7 +174,7 @@ def test_a_leadership_of_an_earlier_incarnation_waits_for_the_controller(table: 
 
 
 def test_a_log_that_waits_for_the_controller_goes_when_its_topic_is_made_again_elsewhere(tmp_path: Path) -> None:
-    """The broker came back, and the topic was deleted before the controller had given it its leadership anew."""
+    """The broker came back, and the topic was deleted before the controller gave it a new leadership."""
     before = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
     before.recover(0)
     image = ClusterImage("c").with_changes(brokers={1: _broker(9)})
@@ -195,13 +195,13 @@ def test_a_log_that_waits_for_the_controller_goes_when_its_topic_is_made_again_e
 
 
 def _written_before(replicas: tuple[int, ...], *, leader: int, topic_id: bytes = b"1" * 16) -> TopicImage:
-    """A topic of one partition whose state was written before any broker of the tests registered."""
+    """Returns a topic of one partition whose state was written before any broker of the tests registered."""
     partition = PartitionImage(0, replicas, leader=leader, leader_epoch=1, isr=replicas, version=0, written_at=1)
     return TopicImage(NAME, NAME, None, topic_id, (partition,), {})
 
 
 def test_what_others_may_lead_by_now_is_not_led_until_the_cluster_was_read_anew(table: PartitionTable) -> None:
-    """CTL-4: after a pause a broker cannot know whether it was replaced. What it alone holds it leads on."""
+    """CTL-4: after a suspension a broker cannot know whether it was replaced. Single replicas are still led."""
     shared = PartitionImage(0, (1, 2), 1, 3, (1, 2), 1, 5)
     alone = PartitionImage(1, (1,), 1, 3, (1,), 1, 5)
     moved = PartitionImage(2, (1, 2), 1, 3, (1, 2), 1, 5)
@@ -312,7 +312,7 @@ def test_a_topic_that_is_being_deleted_is_neither_led_nor_followed(table: Partit
 
 
 class Crowd:
-    """A tenant's topic with many partitions, of which most are to be made later. Making one takes `log_ms`."""
+    """A tenant's topic with many partitions, most of which are created later; creating one takes `log_ms`."""
 
     def __init__(self, table: PartitionTable, partitions: int, log_ms: float = 0) -> None:
         self.woken = 0
@@ -398,7 +398,7 @@ def test_what_is_deleted_meanwhile_is_not_made(table: PartitionTable) -> None:
 
 
 def test_very_many_partitions_are_dropped_in_turns_and_led_no_longer_at_once(table: PartitionTable) -> None:
-    """Each drop costs a rename: a topic of a thousand partitions would hold the loop for 30 ms."""
+    """Each deletion is a rename: a topic of a thousand partitions would block the event loop for 30 ms."""
     ticks = itertools.count()
     roles = Roles(
         broker_id=1,
@@ -453,7 +453,7 @@ def test_a_topic_made_again_before_the_old_one_is_dropped_keeps_its_own_logs(tab
 
 
 def test_what_is_still_to_be_made_is_suspected_with_the_rest(table: PartitionTable) -> None:
-    """CTL-4: somebody else may lead it by now."""
+    """CTL-4: another broker may lead it by now."""
     crowd = Crowd(table, MADE_AT_ONCE + 2)
 
     crowd.roles.suspect()

@@ -1,4 +1,4 @@
-"""Logs are not deleted because ZooKeeper was lost or a document makes no sense (CTL-20, QUO-75)."""
+"""Logs are not deleted because ZooKeeper was lost or a document is unreadable (CTL-20, QUO-75)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _image(*topics: TopicImage) -> ClusterImage:
 
 @pytest.fixture
 def table(tmp_path: Path) -> PartitionTable:
-    """With logs of three topics."""
+    """A table with the logs of three topics."""
     made = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
     made.recover(0)
     for name in (ORDERS, BILLS, USAGE):
@@ -55,14 +55,14 @@ def _held(table: PartitionTable) -> set[str]:
 def test_a_topic_that_the_cluster_makes_again_in_an_empty_tree_is_not_the_one_whose_log_is_here(
     table: PartitionTable,
 ) -> None:
-    """ZooKeeper came back without its data; a controller was elected and made `__usage` before this broker started."""
+    """ZooKeeper lost its data; a controller was elected and created `__usage` before this broker started."""
     _roles(table).on_image(EMPTY, _image(_topic(USAGE, MADE_AGAIN)))
 
     assert _held(table) == {ORDERS, BILLS, USAGE}
 
 
 def test_a_running_broker_keeps_its_logs_when_the_tree_is_lost(table: PartitionTable) -> None:
-    """Its session ended with the tree; somebody who started anew made the paths that the next one needs."""
+    """Its session ended with the tree; a new broker created the paths that the next session needs."""
     roles, before = _roles(table), _image(_topic(ORDERS), _topic(BILLS), _topic(USAGE))
     roles.on_image(EMPTY, before)
 
@@ -78,7 +78,7 @@ def _aside(directory: Path) -> list[str]:
 def test_what_is_made_again_in_a_lost_tree_does_not_cost_the_log_of_its_name(
     table: PartitionTable, tmp_path: Path
 ) -> None:
-    """The brokers make their own topics at once; clients that make topics by producing do so as soon."""
+    """The brokers create their internal topics at once, and so may producers with automatic topic creation."""
     roles, before = _roles(table), _image(_topic(ORDERS), _topic(BILLS), _topic(USAGE))
     roles.on_image(EMPTY, before)
 
@@ -134,8 +134,8 @@ def test_topics_that_were_to_be_deleted_go_also_when_there_are_no_others(table: 
 def test_a_log_of_a_topic_that_was_being_deleted_as_the_broker_started_goes_with_it(
     table: PartitionTable, tmp_path: Path
 ) -> None:
-    """Also when the next image shows the topic that was made again under its name, which lives elsewhere (seed 10365
-    of the simulator).
+    """Also if the next image has the recreated topic of that name, which is on other brokers (seed 10365 of the
+    simulator).
     """
     table.close()
     started = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
@@ -153,7 +153,7 @@ def test_a_log_of_a_topic_that_was_being_deleted_as_the_broker_started_goes_with
 def test_a_log_of_the_topic_before_the_one_that_is_being_deleted_as_the_broker_starts_goes(
     table: PartitionTable, tmp_path: Path
 ) -> None:
-    """Nobody would be told of it again: what is made next under the name may live elsewhere (seed 30627)."""
+    """No later image would show it: the next topic of that name may be on other brokers (seed 30627)."""
     table.close()
     started = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
     started.recover(0)
@@ -165,7 +165,7 @@ def test_a_log_of_the_topic_before_the_one_that_is_being_deleted_as_the_broker_s
 
 
 def test_the_log_of_a_topic_whose_documents_make_no_sense_stays(table: PartitionTable) -> None:
-    """At the next start after somebody wrote its config by hand; of all its replicas, one restart after the other."""
+    """At the next start after its config was edited by hand; on all its replicas, one restart after the other."""
     _roles(table).on_image(EMPTY, replace(_image(_topic(USAGE)), not_understood=frozenset({ORDERS})))
 
     assert _held(table) == {ORDERS, USAGE}

@@ -1,4 +1,4 @@
-"""A topic made again under a deleted one's name waits until the checkpoint files have forgotten that one (LOG-36)."""
+"""A topic with the name of a deleted one waits until the checkpoint files no longer name that one (LOG-36)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["table"]
 
 
 class Renamed:
-    """A topic of which another one was made again under its name, and what its making waits for."""
+    """A topic that was recreated with its name, and the pending steps of its creation."""
 
     def __init__(self, table: PartitionTable, *, is_seen_deleted: bool) -> None:
         self.table, self.wanted, self.woken = table, 0, 0
@@ -53,7 +53,7 @@ class Renamed:
 def test_a_topic_made_again_under_its_name_waits_for_the_checkpoints_and_nobody_with_it(
     table: PartitionTable, is_seen_deleted: bool
 ) -> None:
-    """LOG-36: a crash would give the new log the recovery point of the one before; writing files takes milliseconds."""
+    """LOG-36: after a crash the new log would get the old recovery point; writing the files takes milliseconds."""
     renamed = Renamed(table, is_seen_deleted=is_seen_deleted)
 
     assert [partition.topic for partition in table] == ["other"]

@@ -72,8 +72,7 @@ def test_epochs_always_increase_in_both(tmp_path_factory: pytest.TempPathFactory
 
 
 def test_duplicates_of_the_last_five_batches_are_known_and_gaps_are_refused() -> None:
-    """REC-59: error 59 is no longer returned, as in Apache Kafka; an unknown producer may begin at any sequence."""
-    """IDE-5 to IDE-8."""
+    """IDE-5 to IDE-8, REC-59: no error 59, as in Apache Kafka; an unknown producer may begin at any sequence."""
     state = ProducerState()
     assert state.check(1, 0, 77, 2) == 0, "an unknown producer may start anywhere"
     for number in range(7):
