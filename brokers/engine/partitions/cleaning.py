@@ -213,8 +213,7 @@ class Cleaner:
             io_bytes_per_s=settings.io_bytes_per_s / settings.threads,
         )
 
-    # -- results of runs
-    # -------------------------------------------------------------------------------------------------
+    # -- results of runs ----------------------------------------------------------------------------------------------
 
     def durable(self, work: Work) -> None:
         """Finishes the flush after `make_durable`, also if that failed."""

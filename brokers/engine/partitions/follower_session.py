@@ -132,8 +132,7 @@ class FollowerSession:
     def nobody(self) -> None:
         """Does nothing: followed partitions do not wake a request by themselves."""
 
-    # -- requests of the follower
-    # -----------------------------------------------------------------------------------------
+    # -- requests of the follower -------------------------------------------------------------------------------------
 
     def came(self, is_empty: bool) -> None:
         """Records a request and updates `heard`.
@@ -234,8 +233,7 @@ class FollowerSession:
         for key in list(self.lines):
             self.forgets(key)
 
-    # -- responses to the follower
-    # ----------------------------------------------------------------------------------------
+    # -- responses to the follower ------------------------------------------------------------------------------------
 
     def ready(self, line: FollowedPartition) -> None:
         if line.state != READY:

@@ -54,8 +54,7 @@ class Leadership:
         self._produces_made = 0
         self._sweep_at = SWEPT_MIN
 
-    # -- followers
-    # --------------------------------------------------------------------------------------------------------
+    # -- followers ----------------------------------------------------------------------------------------------------
 
     def begin(self, others: tuple[int, ...], isr: tuple[int, ...], epoch_start_offset: int, now_ms: int) -> None:
         """Begins a leader epoch without knowledge of any follower (REP-26)."""
@@ -90,8 +89,7 @@ class Leadership:
             if replica not in self.isr and may_join(follower, high_watermark, self.epoch_start_offset, start_offset)
         ]
 
-    # -- progress
-    # ---------------------------------------------------------------------------------------------------------
+    # -- progress -----------------------------------------------------------------------------------------------------
 
     def committed(self, end_offset: int) -> int:
         """Returns the lowest end offset of the ISR, of its proposed members, and of followers about to be proposed
@@ -114,8 +112,7 @@ class Leadership:
                 lowest = follower.start_offset
         return lowest
 
-    # -- pending requests
-    # -------------------------------------------------------------------------------------------------
+    # -- pending requests ---------------------------------------------------------------------------------------------
 
     def await_commit(self, wait: DelayedReplication, last_offset: int) -> None:
         if len(self._produces) >= self._sweep_at:

@@ -167,8 +167,7 @@ class LogFlusher:
         online = [root for root in self._online() if root in set(roots)]
         return StartOffsetsBatch(online, self._starts.plan(self._partitions.values(), online), self._storage_failed)
 
-    # -- at a stop
-    # --------------------------------------------------------------------------------------------------------
+    # -- at a stop ----------------------------------------------------------------------------------------------------
 
     def plan_early_close(self, *, logs_max: int = FLUSHED_LOGS_MAX) -> FlushBatch | None:
         """Closes some of the logs that are not led here and plans their flush, None if none is left.

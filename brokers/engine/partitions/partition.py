@@ -85,8 +85,7 @@ class Partition:
         self.leadership: Leadership | None = None
         self.waits: set[DelayedOperation] = set()
 
-    # -- offsets and sizes
-    # -----------------------------------------------------------------------------------------------
+    # -- offsets and sizes --------------------------------------------------------------------------------------------
 
     @property
     def log_start_offset(self) -> int:

@@ -1,6 +1,6 @@
-"""All partitions on this broker and their roles: they are created on demand, led, followed and deleted.
+"""All partitions on this broker and their roles.
 
-Only the table creates and deletes partitions and changes their roles. It runs in a single thread.
+Only the table creates and deletes partitions and changes their roles; it runs in a single thread.
 """
 
 from __future__ import annotations
@@ -66,13 +66,11 @@ class PartitionTable:
         )
         self.cleaned = CleanerTotals()
         self._next_retention_ms = self._next_expiry_ms = 0
-        # (topic, partition, directory) of logs renamed as strays because they have another topic id; the reporter
-        # clears it.
+        # (topic, partition, directory) of logs renamed as strays for another topic id; the reporter clears it.
         self.set_aside: list[tuple[str, int, str]] = []
         # Logs that have no topic id because of a power cut.
         self._nobodys: set[PartitionKey] = set()
-        # Called with each follower partition whose log start was advanced by local retention, which no other event
-        # reports.
+        # Called with each follower partition whose log start was advanced by local retention.
         self.on_start_moved: Callable[[Partition], object] = _nobody
         # Called with each partition whose log was truncated or restarted.
         self.on_shortened: Callable[[Partition], object] = _nobody
@@ -170,8 +168,7 @@ class PartitionTable:
     def root_of(self, partition: Partition) -> LogRoot | None:
         return next((root for root in self._roots if root.path == partition.log.root), None)
 
-    # -- maintenance
-    # ------------------------------------------------------------------------------------------------------
+    # -- maintenance --------------------------------------------------------------------------------------------------
 
     def size_bytes(self) -> int:
         """Returns the size of all logs in bytes."""
@@ -252,13 +249,11 @@ class PartitionTable:
         known: bool = False,
     ) -> Partition:
         """Makes this broker the leader, creating the partition if necessary; a log of an earlier topic of that name is
-        removed.
+        deleted.
 
-        `known` is true if the partition was led before. If it is missing while a root is offline, it is on that root:
-        it stays offline instead of starting empty on another root.
-
-        Raises StorageFailed if the disk of the partition fails, or if the failure passes and nothing was changed.
-        Raises NoUsableDirectory.
+        `known` is true if the partition was led before. If it is missing while a root is offline, it stays offline
+        instead of starting empty on another root. Raises NoUsableDirectory, and StorageFailed if the disk of the
+        partition fails, or if the failure passes and nothing was changed.
         """
         partition = self._hold(topic, index, topic_id, config, now_ms, known, was_led=leader_epoch > 0)
         me = self.settings.broker_id
@@ -300,9 +295,8 @@ class PartitionTable:
         return partition
 
     def _close_hole(self, partition: Partition, now_ms: int) -> None:
-        """Truncates a log before a hole that a power cut made before the first checkpoint.
-
-        Otherwise only compaction makes holes. The records behind the hole are fetched again.
+        """Truncates a log before a hole that a power cut made before the first checkpoint; later records are fetched
+        again.
         """
         log = partition.log
         self.files.need_room(log.root)
@@ -316,12 +310,10 @@ class PartitionTable:
         self.truncate(partition, hole_offset, now_ms)
 
     def truncate(self, partition: Partition, offset: int, now_ms: int) -> None:
-        """Removes every batch of a follower that contains `offset` or a later one, which its leader never had (REP-15,
-        REP-16).
+        """Removes every batch of a follower that contains `offset` or a later one, which its leader never had (REP-15).
 
-        Committed records are removed only if the leader was elected without them. They are also removed if the topic
-        does not allow such an election, or the logs would never agree again; this is logged as an error (REP-17).
-        Raises StorageFailed.
+        Committed records are removed only if the leader was elected without them (REP-16), which is an error if the
+        topic forbids such an election (REP-17). Raises StorageFailed.
         """
         log = partition.log
         if max(offset, log.log_start_offset) < partition.high_watermark:
@@ -349,10 +341,7 @@ class PartitionTable:
         self._shortened(partition, gone, recovery_point, now_ms)
 
     def restart_at(self, partition: Partition, offset: int, now_ms: int) -> None:
-        """Removes a follower's whole log and restarts it at `offset`, the leader's log start (REP-9).
-
-        Raises StorageFailed.
-        """
+        """Removes a follower's whole log and restarts it at the leader's log start (REP-9). Raises StorageFailed."""
         self.files.need_room(partition.log.root)
         try:
             gone = restart_log(partition.log, offset, now_ms)
@@ -382,16 +371,13 @@ class PartitionTable:
         *,
         was_led: bool = False,
     ) -> Partition:
-        """Returns the existing or a new partition, offline if its disk is.
-
-        `was_led` is true if the topic had a leader in an earlier epoch, so that it may be as old as a log without topic
-        id.
+        """Returns the existing or a new partition, offline if its disk is; `was_led` is true if an earlier epoch had a
+        leader.
         """
         partition = self._partitions.get((topic, index))
         is_nobodys, start_offset = (topic, index) in self._nobodys, 0
         if partition is not None and (is_nobodys or partition.topic_id not in (topic_id, NO_TOPIC_ID)):
-            # The topic id of a partition in use came from the cluster. Otherwise it comes from a file that may be
-            # damaged.
+            # The topic id of a partition in use came from the cluster; otherwise it is from a file that may be damaged.
             self.delete(topic, index, now_ms=now_ms, keep=not partition.replicas)
             if is_nobodys and was_led:
                 # If the log belonged to this topic after all, its deleted records stay deleted.
@@ -456,9 +442,8 @@ class PartitionTable:
         partition.replicas = partition.replicas or replicas
 
     def delete(self, topic: str, index: int, *, now_ms: int, keep: bool = False) -> None:
-        """Removes the partition; its files are deleted after the delete delay, so that running reads finish (LOG-47).
-
-        With `keep` its directory is renamed as a stray instead, for an operator to inspect.
+        """Removes the partition; its files are deleted after the delete delay (LOG-47), or kept as a stray with
+        `keep`.
         """
         partition = self._partitions.pop((topic, index), None)
         if partition is None:

@@ -142,9 +142,7 @@ def check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
 
 
 def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
-    """Decodes integers of one and two bytes, as nearly all are, inline; wrong lengths are detected at the end of a
-    record.
-    """
+    """Decodes integers of one and two bytes, as nearly all are, inline; wrong lengths show at the end of a record."""
     position, size = 0, len(data)
     least = greatest = headers = astray = 0
     keyless: list[int] = []

@@ -153,8 +153,7 @@ class FetchPlan:
     def has_session(self) -> bool:
         return self._session_id != NO_SESSION
 
-    # -- followed partitions
-    # ----------------------------------------------------------------------------------------------
+    # -- followed partitions -------------------------------------------------------------------------------------------
 
     def follow(self, partition: Partition) -> bool:
         """Adds a partition; returns True if the leader must learn of it before the next regular request."""
@@ -191,8 +190,7 @@ class FetchPlan:
         if key in self._held:
             self._gone.add(key)
 
-    # -- requests
-    # ---------------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def next_round(self, now_ms: int) -> Round | None:
         """Returns the next request; None if nothing may be requested before `due_ms`."""
@@ -266,8 +264,7 @@ class FetchPlan:
                 followed.retry_ms = 0
                 self._activate(followed)
 
-    # -- responses
-    # --------------------------------------------------------------------------------------------------------
+    # -- responses -----------------------------------------------------------------------------------------------------
 
     def session_opened(self, session_id: int) -> None:
         """Records the session of the response to a full request, or NO_SESSION."""

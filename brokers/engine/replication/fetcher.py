@@ -81,8 +81,7 @@ class Fetcher:
         self._timer: Timer | None = None
         self._timer_ms = 0
 
-    # -- followed partitions and leader address
-    # ----------------------------------------------------------------------------
+    # -- followed partitions and leader address ------------------------------------------------------------------------
 
     def follow(self, partition: Partition) -> None:
         if self.plan.follow(partition):
@@ -128,8 +127,7 @@ class Fetcher:
         if link is not None:
             link.close()
 
-    # -- timers
-    # -----------------------------------------------------------------------------------------------------------
+    # -- timers --------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Closes the connection if the leader does not respond or did not complete the handshake; called about every
@@ -171,8 +169,7 @@ class Fetcher:
         elif self._is_up:
             self._go_on(overtaking=True)
 
-    # -- connection
-    # -------------------------------------------------------------------------------------------------------
+    # -- connection ----------------------------------------------------------------------------------------------------
 
     def on_up(self) -> None:
         world = self._world
@@ -203,8 +200,7 @@ class Fetcher:
         if self.plan:
             self._wake_at(self._paused_until_ms)
 
-    # -- requests
-    # ---------------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def _go_on(self, *, overtaking: bool = False) -> None:
         """Sends the next request, if something must be requested that no pending request asks for."""
@@ -251,8 +247,7 @@ class Fetcher:
             self._sent.append(_Sent(correlation_id, self.plan.rounds, now_ms, FIRST_EPOCH, False, query))
             self._link.send(query.frame(correlation_id, self._world.client_id, self._world.broker_id))
 
-    # -- responses
-    # --------------------------------------------------------------------------------------------------------
+    # -- responses -----------------------------------------------------------------------------------------------------
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         if not self._sent:

@@ -82,8 +82,7 @@ class SocketLink:
         self._greeted = 0
         self._task: asyncio.Task[None] | None = loop.create_task(self._connect(broker.host, broker.port))
 
-    # -- connecting
-    # -------------------------------------------------------------------------------------------------------
+    # -- connecting ----------------------------------------------------------------------------------------------------
 
     async def _connect(self, host: str, port: int) -> None:
         try:
@@ -147,8 +146,7 @@ class SocketLink:
         if self._greeted == len(_GREETING):
             self._owner.on_up()
 
-    # -- receiving
-    # --------------------------------------------------------------------------------------------------------
+    # -- receiving -----------------------------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
         sock = self._socket
@@ -245,8 +243,7 @@ class SocketLink:
             self._buffer.free()
             self._buffer = RentedBuffer(BUFFER_BYTES)
 
-    # -- sending
-    # ----------------------------------------------------------------------------------------------------------
+    # -- sending -------------------------------------------------------------------------------------------------------
 
     def send(self, frame: bytes) -> None:
         sock = self._socket
@@ -281,8 +278,7 @@ class SocketLink:
         if not self._unsent:
             self._watching.remove_writer(sock.fileno())
 
-    # -- closing
-    # ----------------------------------------------------------------------------------------------------------
+    # -- closing -------------------------------------------------------------------------------------------------------
 
     def _fail_soon(self, reason: str) -> None:
         """Reports a failure after the owner's current call of `send` has returned."""

@@ -128,8 +128,7 @@ class MarkerLink:
         order = self._orders[markers.transactional_id] = _Order(shard, markers)
         self._call_later(0, lambda: self._route(order, markers.partitions))
 
-    # -- routing
-    # ----------------------------------------------------------------------------------------------------------
+    # -- routing -------------------------------------------------------------------------------------------------------
 
     def _route(self, order: _Order, partitions: Iterable[PartitionKey]) -> None:
         """Queues partitions for their current leaders; deleted ones are complete.
@@ -177,8 +176,7 @@ class MarkerLink:
         order.attempts += 1
         self._call_later(delay_ms, lambda: self._route(order, partitions))
 
-    # -- requests to one broker
-    # -------------------------------------------------------------------------------------------
+    # -- requests to one broker ----------------------------------------------------------------------------------------
 
     async def _serve(self, way: _Way) -> None:
         """Sends requests to one destination until no marker is pending for it."""
@@ -277,8 +275,7 @@ class MarkerLink:
         if not order.owed and not order.dropped:
             self._forget(order)
 
-    # -- completion
-    # -------------------------------------------------------------------------------------------------------
+    # -- completion ----------------------------------------------------------------------------------------------------
 
     def _done(self, order: _Order, partitions: Collection[PartitionKey]) -> None:
         wanted = self._report(order.shard, order.markers, partitions)

@@ -159,8 +159,7 @@ class ProducerState:
             else error_codes.NONE
         )
 
-    # -- updates from the log
-    # -------------------------------------------------------------------------------------------
+    # -- updates from the log -----------------------------------------------------------------------------------------
 
     def _entry(self, producer_id: int, epoch: int, last_offset: int) -> ProducerEntry:
         entry = self.producers.get(producer_id)

@@ -84,8 +84,7 @@ class CleanedPartition(RuleBasedStateMachine):
             self.table.close()
         shutil.rmtree(self.home)
 
-    # -- steps of the partition
-    # -------------------------------------------------------------------------------------------
+    # -- steps of the partition ---------------------------------------------------------------------------------------
 
     @rule(contents=st.lists(CONTENT, min_size=1, max_size=10), codec=st.sampled_from([0, 1, 4]))
     def append(self, contents: list[list[tuple[str, int | None, int]]], codec: int) -> None:
@@ -153,8 +152,7 @@ class CleanedPartition(RuleBasedStateMachine):
         assert log.log_end_offset == end, "nothing is lost"
         assert log.log_start_offset == start or (crash and log.log_start_offset < start)
 
-    # -- steps of the cleaner
-    # ---------------------------------------------------------------------------------------------
+    # -- steps of the cleaner -----------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.work is None)
     @rule(steps=st.integers(0, 8))
@@ -229,8 +227,7 @@ class CleanedPartition(RuleBasedStateMachine):
             self.cleaner.given_up(self.work)
         self.work = self.run = None
 
-    # -- invariants
-    # -------------------------------------------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------------------------------
 
     def _tail_is_clean(self, end_offset: int) -> None:
         keys = [record.key for offset, record in read_all(self.partition.log) if offset < end_offset]

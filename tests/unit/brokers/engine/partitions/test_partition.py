@@ -50,7 +50,7 @@ def test_a_read_gives_the_bytes_that_were_written(partition: Partition) -> None:
 
 
 def test_errors_in_the_shape_hide_the_start_offset_and_others_tell_it(table: PartitionTable) -> None:
-    """Observed in Kafka: -1 with 2, 10, 18, 53, 76 and shape 87; the real value with 45, 32 and 87 found in the records."""
+    """Observed: -1 with 2, 10, 18, 53, 76 and shape 87; the real value with 45, 32 and 87 found in the records."""
     partition = table.become_leader("t", 0, TOPIC_ID, 0, {"max.message.bytes": "200"}, now_ms=NOW_MS)
     corrupt = batch()
     corrupt[70] ^= 1

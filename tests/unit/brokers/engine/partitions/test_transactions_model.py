@@ -64,8 +64,7 @@ class Model:
         """Returns the sequence of the producer's next record."""
         return sum(len(item.values) for item in self.written if item.producer_id == producer_id and item.kind == DATA)
 
-    # -- steps
-    # -------------------------------------------------------------------------------------------------------------
+    # -- steps ---------------------------------------------------------------------------------------------------------
 
     def step(self, what: int, how: int) -> None:
         often = (self.write, self.write, self.mark, self.mark, self.plain)
@@ -139,8 +138,7 @@ class Model:
         for root in self.table._roots:
             root.unlock()
 
-    # -- expected state
-    # ----------------------------------------------------------------------------------------------------
+    # -- expected state ------------------------------------------------------------------------------------------------
 
     def transactions(self) -> list[tuple[int, int, int | None, int]]:
         """Returns (producer id, first offset, marker offset or None, outcome) in the order of their markers."""

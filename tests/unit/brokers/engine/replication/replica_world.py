@@ -106,8 +106,7 @@ class ReplicaWorld:
     def _incarnations(self, isr: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(self.replicas[member].incarnation for member in isr)
 
-    # -- documents
-    # --------------------------------------------------------------------------------------------------------
+    # -- documents ----------------------------------------------------------------------------------------------------
 
     def show(self, broker: int) -> None:
         """Shows a broker the latest state."""
@@ -295,8 +294,7 @@ class ReplicaWorld:
         append_fetched(partition, memoryview(data), result.high_watermark, result.log_start_offset, NOW_MS)
         return "appended"
 
-    # -- invariants
-    # -------------------------------------------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------------------------------
 
     def batches(self, broker: int) -> list[bytes]:
         """Returns every batch of a replica's log as it is stored."""

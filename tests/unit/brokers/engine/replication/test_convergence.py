@@ -160,8 +160,7 @@ class Convergence(RuleBasedStateMachine):
         for replica in self.replicas.values():
             replica.learn(self.image)
 
-    # -- steps
-    # ------------------------------------------------------------------------------------------------------------
+    # -- steps ------------------------------------------------------------------------------------------------------
 
     @rule(broker=st.sampled_from(BROKERS), count=st.integers(1, 3))
     def produce(self, broker: int, count: int) -> None:
@@ -222,8 +221,7 @@ class Convergence(RuleBasedStateMachine):
             replica.partition.high_watermark = replica.partition.log_start_offset
         replica.learn(replica.image or self.image)
 
-    # -- network
-    # ----------------------------------------------------------------------------------------------------------
+    # -- network ----------------------------------------------------------------------------------------------------
 
     def _deliver(self, replica: Replica) -> None:
         """Delivers one request and its response on each link of a replica."""
@@ -264,8 +262,7 @@ class Convergence(RuleBasedStateMachine):
             read.slice.release()
         return line(records=data, high_watermark=led.high_watermark)
 
-    # -- invariants
-    # -------------------------------------------------------------------------------------------------------
+    # -- invariants -------------------------------------------------------------------------------------------------
 
     @invariant()
     def what_the_leader_committed_stays(self) -> None:
