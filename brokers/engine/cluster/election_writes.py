@@ -84,11 +84,13 @@ async def _commit(tree: Tree, writes: Sequence[StateWrite]) -> set[PartitionKey]
         for start in range(0, len(writes), WRITES_PER_TRANSACTION_MAX)
     ]
     lost: set[PartitionKey] = set()
-    alone: list[StateWrite] = []
+    single_writes: list[StateWrite] = []
     for chunk, won in zip(chunks, await asyncio.gather(*(_try(tree, chunk) for chunk in chunks)), strict=True):
         if not won:
-            alone += chunk
-    for write, won in zip(alone, await asyncio.gather(*(_try(tree, [write]) for write in alone)), strict=True):
+            single_writes += chunk
+    for write, won in zip(
+        single_writes, await asyncio.gather(*(_try(tree, [write]) for write in single_writes)), strict=True
+    ):
         if not won:
             lost.add(write.key)
     return lost

@@ -26,13 +26,15 @@ async def write(tree: Tree, writes: Sequence[StateWrite]) -> list[StateWrite]:
         writes[start : start + WRITES_PER_TRANSACTION_MAX]
         for start in range(0, len(writes), WRITES_PER_TRANSACTION_MAX)
     ]
-    alone: list[StateWrite] = []
+    single_writes: list[StateWrite] = []
     lost: list[StateWrite] = []
     for chunk, won in zip(chunks, await asyncio.gather(*(_try(tree, chunk) for chunk in chunks)), strict=True):
         if not won:
             # One that lost made the whole transaction fail.
-            (alone if len(chunk) > 1 else lost).extend(chunk)
-    for write, won in zip(alone, await asyncio.gather(*(_try(tree, [write]) for write in alone)), strict=True):
+            (single_writes if len(chunk) > 1 else lost).extend(chunk)
+    for write, won in zip(
+        single_writes, await asyncio.gather(*(_try(tree, [write]) for write in single_writes)), strict=True
+    ):
         if not won:
             lost.append(write)
     return lost

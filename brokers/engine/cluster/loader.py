@@ -128,9 +128,9 @@ def _fits(partition: PartitionImage) -> bool:
 
 
 async def _read_once(
-    tree: Tree, asked: Mapping[str, Set[int] | None], known: Mapping[str, TopicImage]
+    tree: Tree, requested: Mapping[str, Set[int] | None], known: Mapping[str, TopicImage]
 ) -> dict[str, TopicImage | None]:
-    names = list(asked)
+    names = list(requested)
     owned = [name for name in names if naming.split_internal(name)[0] is not None]
     # All four documents are read in one pipeline: each takes a round trip, and clients wait for a topic to appear.
     nodes = await tree.get_many(
@@ -154,7 +154,7 @@ async def _read_once(
                 parsed[name] = understand(paths.topic(name), node, _topic_document)
             except Malformed:
                 result[name] = known.get(name)
-    only = {name: _only(asked[name], document, known.get(name)) for name, document in parsed.items()}
+    only = {name: _only(requested[name], document, known.get(name)) for name, document in parsed.items()}
     indexes = {
         name: sorted(document.assignment if only[name] is None else only[name] or ())
         for name, document in parsed.items()
@@ -203,8 +203,8 @@ async def _with_states(
     """
     large = [
         name
-        for name, all_of_it in indexes.items()
-        if len(all_of_it) >= MANY_PARTITIONS and (name not in known or not known[name].has_leaders)
+        for name, partition_indexes in indexes.items()
+        if len(partition_indexes) >= MANY_PARTITIONS and (name not in known or not known[name].has_leaders)
     ]
     written = {
         name: set(children or ())
@@ -214,8 +214,8 @@ async def _with_states(
     }
     return [
         (name, index)
-        for name, all_of_it in indexes.items()
-        for index in all_of_it
+        for name, partition_indexes in indexes.items()
+        for index in partition_indexes
         if name not in written or str(index) in written[name]
     ]
 

@@ -352,8 +352,8 @@ def _config_entity(raw: bytes) -> str:
     return f"config/{entity}" if entity.startswith("brokers/") else entity
 
 
-def _kept(found: Mapping[str, TopicImage | None], image: ClusterImage) -> set[str]:
-    return {name for name, topic in found.items() if topic is not None and topic is image.topics.get(name)}
+def _kept(topics: Mapping[str, TopicImage | None], image: ClusterImage) -> set[str]:
+    return {name for name, topic in topics.items() if topic is not None and topic is image.topics.get(name)}
 
 
 def _split(entities: Iterable[str]) -> list[tuple[str, str]]:

@@ -303,13 +303,13 @@ class ZooKeeperTree:
     async def _ask(self, result: Any) -> Any:
         future: asyncio.Future[Any] = self._loop.create_future()
 
-        def done(answered: Any) -> None:
+        def done(response: Any) -> None:
             if future.done():
                 return
-            if answered.exception is not None:
-                future.set_exception(_translated(answered.exception, repr(answered.exception), 0))
+            if response.exception is not None:
+                future.set_exception(_translated(response.exception, repr(response.exception), 0))
             else:
-                future.set_result(answered.value)
+                future.set_result(response.value)
 
         result.rawlink(done)
         try:

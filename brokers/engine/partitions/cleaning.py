@@ -88,7 +88,9 @@ class Cleaner:
         self._settings = settings
         # Partitions that are being cleaned, and the lowest end offset of their log since the start of the run.
         self._busy: dict[PartitionKey, int] = {}
-        self._known: dict[PartitionKey, Partition] = {(result.topic, result.index): result for result in table}
+        self._known: dict[PartitionKey, Partition] = {
+            (partition.topic, partition.index): partition for partition in table
+        }
         self._checkpoints: dict[PartitionKey, int] = {}
         self.disbelieved: list[PartitionKey] = []
         self.uncleanable: dict[PartitionKey, str] = {}
@@ -127,15 +129,15 @@ class Cleaner:
 
         Every result must be returned by `finished`, `given_up` or `failed`.
         """
-        self._forget_strangers()
+        self._forget_deleted()
         while True:
             chosen = selection.filthiest(self._ranges(now_ms))
             if chosen is None:
                 return None
-            partition, result, rules = chosen
+            partition, cleanable, rules = chosen
             key = (partition.topic, partition.index)
             try:
-                flush = FlushJob(partition.log) if partition.log.recovery_point < result.first_uncleanable else None
+                flush = FlushJob(partition.log) if partition.log.recovery_point < cleanable.first_uncleanable else None
                 swap.discard(partition.log.directory, partition.log.root)
             except StorageFailed as failure:
                 self._table.storage_failed(failure)
@@ -145,8 +147,8 @@ class Cleaner:
                 continue
             self._busy[key] = partition.log.log_end_offset
             is_first = key not in self._checkpoints
-            self._checkpoints.setdefault(key, result.first_dirty)
-            return Work(partition, self._job(partition, result, rules, now_ms), result.ratio, flush, is_first)
+            self._checkpoints.setdefault(key, cleanable.first_dirty)
+            return Work(partition, self._job(partition, cleanable, rules, now_ms), cleanable.ratio, flush, is_first)
 
     def _ranges(self, now_ms: int) -> Iterator[tuple[Partition, Range, CompactionRules]]:
         for partition in self._table:
@@ -167,15 +169,15 @@ class Cleaner:
                 self.disbelieved.append(key)
             stable = partition.last_stable_offset
             try:
-                result = selection.measure(
+                cleanable = selection.measure(
                     _facts(log), rules, first_dirty=first_dirty, stable_offset=stable, now_ms=now_ms
                 )
             except StorageFailed as failure:
                 self._table.storage_failed(failure)
                 continue
-            yield partition, result, rules
+            yield partition, cleanable, rules
 
-    def _forget_strangers(self) -> None:
+    def _forget_deleted(self) -> None:
         """Forgets partitions that were deleted: a new topic of the same name starts with nothing cleaned."""
         for key, partition in list(self._known.items()):
             if self._table.get(*key) is not partition:
@@ -187,16 +189,20 @@ class Cleaner:
         for partition in self._table:
             self._known.setdefault((partition.topic, partition.index), partition)
 
-    def _job(self, partition: Partition, found: Range, rules: CompactionRules, now_ms: int) -> Job:
+    def _job(self, partition: Partition, cleanable: Range, rules: CompactionRules, now_ms: int) -> Job:
         log, settings = partition.log, self._settings
-        below = [held for held in log.segments if held.base_offset < found.first_uncleanable]
+        below = [segment for segment in log.segments if segment.base_offset < cleanable.first_uncleanable]
         index_interval_bytes, index_bytes = log.config.index_limits
         return Job(
             directory=log.directory,
-            segments=[(held.base_offset, held.size_bytes) for held in below],
-            ahead=[(held.base_offset, held.size_bytes) for held in log.segments[len(below) :] if held.size_bytes],
-            first_dirty=found.first_dirty,
-            end_offset=found.first_uncleanable,
+            segments=[(segment.base_offset, segment.size_bytes) for segment in below],
+            ahead=[
+                (segment.base_offset, segment.size_bytes)
+                for segment in log.segments[len(below) :]
+                if segment.size_bytes
+            ],
+            first_dirty=cleanable.first_dirty,
+            end_offset=cleanable.first_uncleanable,
             committed_offset=partition.high_watermark,
             producers={
                 producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
@@ -236,13 +242,13 @@ class Cleaner:
         if not self.is_wanted(work):
             return False
         try:
-            gone = swap.swap_in(work.partition.log, cleaned)
+            removed_files = swap.swap_in(work.partition.log, cleaned)
         except StorageFailed as failure:
             self._table.storage_failed(failure)
             return False
-        if gone is None:
+        if removed_files is None:
             return False
-        self._table.remove_later(work.partition, gone, now_ms)
+        self._table.remove_later(work.partition, removed_files, now_ms)
         return True
 
     def finished(self, work: Work, run: Finished) -> None:
@@ -319,12 +325,12 @@ class Cleaner:
 
 def _is_as_planned(work: Work) -> bool:
     """False if a truncation removed segments that the run read ahead: then its failure does not indicate damage."""
-    sizes = {held.base_offset: held.size_bytes for held in work.partition.log.segments}
+    sizes = {segment.base_offset: segment.size_bytes for segment in work.partition.log.segments}
     return all(sizes.get(base, 0) >= size for base, size in work.job.ahead)
 
 
 def _facts(log: Log) -> list[SegmentFacts]:
     return [
-        SegmentFacts(held.base_offset, held.size_bytes, held.largest_timestamp, held.load_first_timestamp)
-        for held in log.segments
+        SegmentFacts(segment.base_offset, segment.size_bytes, segment.largest_timestamp, segment.load_first_timestamp)
+        for segment in log.segments
     ]

@@ -116,7 +116,7 @@ class Leadership:
 
     def await_commit(self, wait: DelayedReplication, last_offset: int) -> None:
         if len(self._produces) >= self._sweep_at:
-            self._produces = [held for held in self._produces if not held[2].done]
+            self._produces = [entry for entry in self._produces if not entry[2].done]
             heapify(self._produces)
             self._sweep_at = max(SWEPT_MIN, 2 * len(self._produces))
         self._produces_made += 1

@@ -49,7 +49,7 @@ class LeadershipChecks:
     def _inspect(self, partition: Partition) -> None:
         waiting = self._waiting[partition]
         leadership = partition.leadership
-        sure = self.asked if leadership is None else _sure(partition, leadership, self.asked)
+        sure = self.asked if leadership is None else _latest_answered(partition, leadership, self.asked)
         while waiting and (waiting[0].done or waiting[0].number <= sure):
             question = waiting.popleft()
             if not question.done:
@@ -59,12 +59,12 @@ class LeadershipChecks:
         elif leadership is not None:
             newest = waiting[-1].number
             leadership.asked = True
-            for line in sorted(_lines(partition, leadership), key=_replica):
-                if line.session.replica in leadership.in_sync:
-                    if line.state == IDLE:
-                        leadership.followers[line.session.replica].caught_up(line.session.fetched_ms)
-                    line.owed = newest
-                    line.session.owes(newest)
+            for followed in sorted(_followed_in_epoch(partition, leadership), key=_replica):
+                if followed.session.replica in leadership.in_sync:
+                    if followed.state == IDLE:
+                        leadership.followers[followed.session.replica].caught_up(followed.session.fetched_ms)
+                    followed.owed = newest
+                    followed.session.owes(newest)
 
 
 def leads_alone(partition: Partition) -> bool:
@@ -82,28 +82,35 @@ def unanswered(partition: Partition) -> frozenset[int]:
     leadership = partition.leadership
     if leadership is None or not leadership.asked:
         return frozenset()
-    lines = {line.session.replica: line for line in _lines(partition, leadership)}
-    silent = {replica for replica, line in lines.items() if line.owed > line.session.heard}
-    absent = (leadership.followers.keys() - lines.keys()).intersection(leadership.in_sync)
+    followed_by_replica = {followed.session.replica: followed for followed in _followed_in_epoch(partition, leadership)}
+    silent = {replica for replica, followed in followed_by_replica.items() if followed.owed > followed.session.heard}
+    absent = (leadership.followers.keys() - followed_by_replica.keys()).intersection(leadership.in_sync)
     return frozenset(silent | absent)
 
 
-def _sure(partition: Partition, leadership: Leadership, sure: int) -> int:
+def _latest_answered(partition: Partition, leadership: Leadership, sure: int) -> int:
     """Returns the latest check that all in-sync followers have answered, `sure` if there are none."""
-    lines = list(_lines(partition, leadership))
+    followed_partitions = list(_followed_in_epoch(partition, leadership))
     for replica in leadership.followers:
         if replica in leadership.in_sync:
-            heard = max((line.session.heard for line in lines if line.session.replica == replica), default=0)
+            heard = max(
+                (followed.session.heard for followed in followed_partitions if followed.session.replica == replica),
+                default=0,
+            )
             sure = min(sure, heard)
     return sure
 
 
-def _lines(partition: Partition, leadership: Leadership) -> Iterator[FollowedPartition]:
+def _followed_in_epoch(partition: Partition, leadership: Leadership) -> Iterator[FollowedPartition]:
     """Yields the session entries of followers in the current leader epoch."""
-    for line in leadership.fetches:
-        if isinstance(line, FollowedPartition) and not line.code and line.wanted[1] == partition.leader_epoch:
-            yield line
+    for followed in leadership.fetches:
+        if (
+            isinstance(followed, FollowedPartition)
+            and not followed.code
+            and followed.wanted[1] == partition.leader_epoch
+        ):
+            yield followed
 
 
-def _replica(line: FollowedPartition) -> int:
-    return line.session.replica
+def _replica(followed: FollowedPartition) -> int:
+    return followed.session.replica

@@ -57,19 +57,21 @@ class RootLoader:
         A partition whose log cannot be opened is offline, and its files stay unchanged.
         """
         report.unreadable.update(self._unreadable)
-        held = self._root.scan()
+        found_partitions = self._root.scan()
         report.foreign += self._root.foreign
         if self._root.clean:
             # A crash may come between a deletion and the next write of these files, a clean stop may not.
-            for topic, number in sorted(self.checkpointed - {(result.topic, result.partition) for result in held}):
-                report.unreadable[str(self._root.path)] = f"checkpoints name {topic}-{number}, which is not there"
-        for result in held:
-            key = (result.topic, result.partition)
+            for topic, number in sorted(
+                self.checkpointed - {(found.topic, found.partition) for found in found_partitions}
+            ):
+                report.unreadable[str(self._root.path)] = f"checkpoints name {topic}-{number}, which does not exist"
+        for found in found_partitions:
+            key = (found.topic, found.partition)
             try:
-                yield key, self._open(result, key, report)
+                yield key, self._open(found, key, report)
             except OldFormat as refusal:
-                report.refused.append((result.topic, result.partition, str(refusal)))
-                yield key, self._refused(result)
+                report.refused.append((found.topic, found.partition, str(refusal)))
+                yield key, self._refused(found)
 
     def _open(self, found: FoundPartition, key: PartitionKey, report: RecoveryReport) -> Partition:
         recovery_point = self._recovery_points.get(key, 0)

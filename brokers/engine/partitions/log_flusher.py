@@ -56,7 +56,7 @@ class LogFlusher:
         # Roots whose recovery point file still names logs that got holes.
         self._holed: set[Path] = set()
 
-    def _held(self) -> list[Partition]:
+    def _online_partitions(self) -> list[Partition]:
         return [partition for partition in self._partitions.values() if not partition.offline]
 
     # -- while the broker runs ----------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ class LogFlusher:
 
         Call `run()` in a thread, then `finish()` in this one.
         """
-        partitions = self._held()
+        partitions = self._online_partitions()
         dirty = [partition for partition in partitions if needs_flush(partition.log)]
         if len(dirty) > logs_max:
             start = self._flush_from % len(dirty)
@@ -82,7 +82,7 @@ class LogFlusher:
         """
         if not self.topics_may_ask:
             return None
-        partitions = self._held()
+        partitions = self._online_partitions()
         dirty = self._due.due(partitions, now_ms, FLUSHED_LOGS_MAX)
         return self._flush_batch(partitions, dirty) if dirty else None
 
@@ -149,14 +149,14 @@ class LogFlusher:
 
     def plan_checkpoints(self) -> FlushBatch | None:
         """Plans a write of checkpoint files without the `outdated` partitions, None if there are none."""
-        return self._flush_batch(self._held(), []) if self.outdated else None
+        return self._flush_batch(self._online_partitions(), []) if self.outdated else None
 
     def checkpoint_recovery_points(self) -> None:
         """Writes all checkpoint files at once because an offset in them is too high for its log.
 
         A start would assume that more records are on disk, or that fewer of them count, than is true.
         """
-        batch = self._flush_batch(self._held(), [], final=True)
+        batch = self._flush_batch(self._online_partitions(), [], final=True)
         batch.run()
         batch.finish()
         # A new set: a batch in progress does not know about later deletions.
@@ -175,19 +175,23 @@ class LogFlusher:
         Called once nothing is followed any more, so that `close` has less to wait for. A log that is written to
         afterwards is closed again.
         """
-        followed = [held for held in self._held() if not (held.is_leader or held in self._closed)]
+        followed = [
+            partition
+            for partition in self._online_partitions()
+            if not (partition.is_leader or partition in self._closed)
+        ]
         chosen = followed[:logs_max]
         if not chosen:
             return None
         for partition in chosen:
             self._close(partition)
         self._closed.update(chosen)
-        dirty = [held for held in chosen if not (held.offline or is_durable(held.log))]
-        return self._flush_batch(self._held(), dirty, closing=True)
+        dirty = [partition for partition in chosen if not (partition.offline or is_durable(partition.log))]
+        return self._flush_batch(self._online_partitions(), dirty, closing=True)
 
     def close(self) -> None:
         """Closes every log and makes it durable; waits for the disk."""
-        for partition in self._held():
+        for partition in self._online_partitions():
             if not self._is_closed(partition):
                 self._close(partition)
         self._flush_closed()
@@ -205,7 +209,7 @@ class LogFlusher:
         """Flushes all logs that are not durable, some at a time because each takes descriptors."""
         waiting = [partition for partition in self._partitions.values() if not is_durable(partition.log)]
         for at in range(0, max(len(waiting), 1), FLUSHED_LOGS_MAX):
-            online = self._held()
+            online = self._online_partitions()
             dirty = [partition for partition in waiting[at : at + FLUSHED_LOGS_MAX] if not partition.offline]
             batch = self._flush_batch(online, dirty, closing=True, final=True)
             batch.run()

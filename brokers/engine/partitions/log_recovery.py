@@ -66,28 +66,28 @@ class LogRecovery:
         if loader.has_fallen:
             self._table.flusher.checkpoint_recovery_points()
 
-    def _is_further(self, found: Partition, held: Partition, report: RecoveryReport) -> bool:
+    def _is_further(self, found: Partition, existing: Partition, report: RecoveryReport) -> bool:
         """True if the log `found` goes further than `held`, another directory of the same partition.
 
         The shorter one is renamed as a stray: it was copied, or its disk was offline and it was replaced meanwhile.
         """
-        further = _progress(found) > _progress(held)
-        left, other = (held, found) if further else (found, held)
-        directory, root = left.log.directory, self._table.root_of(left)
-        key = (held.topic, held.index)
+        further = _progress(found) > _progress(existing)
+        shorter, longer = (existing, found) if further else (found, existing)
+        directory, root = shorter.log.directory, self._table.root_of(shorter)
+        key = (existing.topic, existing.index)
         self._nobodys.discard(key)
         self._table.flusher.recovery_points.forget(key)
-        for segment in left.log.segments:
+        for segment in shorter.log.segments:
             segment.file.retire()
-        if left.offline or root is None:
+        if shorter.offline or root is None:
             return further
         try:
-            aside = root.set_aside(directory)
+            stray = root.mark_stray(directory)
         except StorageFailed as failure:
             self._table.directory_failed(failure)
             return further
-        what = f"{other.log.directory} holds the same partition and goes further; set aside as {Path(aside).name}"
-        report.damages.append((*key, Damage(directory, -1, left.log.log_end_offset, what)))
+        what = f"{longer.log.directory} holds the same partition and goes further; renamed to {Path(stray).name}"
+        report.damages.append((*key, Damage(directory, -1, shorter.log.log_end_offset, what)))
         return further
 
 

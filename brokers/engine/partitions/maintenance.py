@@ -10,7 +10,7 @@ from brokers.engine.partitions.partition import Partition
 Partitions = Mapping[PartitionKey, Partition]
 
 
-def still_held(partitions: Partitions) -> Iterator[Partition]:
+def existing_partitions(partitions: Partitions) -> Iterator[Partition]:
     """Yields all partitions, except those that are removed before their turn."""
     for key, partition in tuple(partitions.items()):
         if partitions.get(key) is partition:
@@ -18,14 +18,14 @@ def still_held(partitions: Partitions) -> Iterator[Partition]:
 
 
 def expire_producers(partitions: Partitions, now_ms: int) -> Iterator[None]:
-    for partition in still_held(partitions):
+    for partition in existing_partitions(partitions):
         partition.log.producers.expire(now_ms)
         yield
 
 
 def rest_logs(partitions: Partitions) -> Iterator[None]:
     """Frees the memory of logs whose files were closed because they are idle."""
-    for partition in still_held(partitions):
+    for partition in existing_partitions(partitions):
         if partition.log.active.file.fd < 0:
             partition.log.rest()
         else:

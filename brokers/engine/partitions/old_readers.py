@@ -33,7 +33,7 @@ class Converted(NamedTuple):
     skipped_to: int = -1
 
 
-def read_messages(partition: Partition, found: FileSlice, magic: int, first_offset: int, work: Work) -> Converted:
+def read_messages(partition: Partition, file_slice: FileSlice, magic: int, first_offset: int, work: Work) -> Converted:
     """Returns the batches of `found` as messages of format `magic` from `first_offset` on, none if no `work` is left
     (REC-31).
 
@@ -42,7 +42,7 @@ def read_messages(partition: Partition, found: FileSlice, magic: int, first_offs
     if work.is_over:
         return Converted(error_codes.NONE)
     try:
-        batches = os.pread(found.fd, found.length, found.position)
+        batches = os.pread(file_slice.fd, file_slice.length, file_slice.position)
         records = from_batches(batches, magic, first_offset, work)
         skipped_to = -1 if records else max((header.next_offset for _, header in scan_headers(batches)), default=-1)
         return Converted(error_codes.NONE, records, skipped_to=skipped_to)
@@ -80,24 +80,24 @@ def segment_offsets(partition: Partition, timestamp: int, count_max: int, now_ms
     if not partition.is_leader:
         return error_codes.NOT_LEADER_OR_FOLLOWER, []
     log = partition.log
-    known: list[tuple[int, int]] = []
+    candidates: list[tuple[int, int]] = []
     try:
         for segment in log.segments:
             path = Path(segment.file.path)
             with storage_errors(segment.file.root):
                 written_ms = int(path.stat().st_mtime * 1000) if segment.size_bytes else segment.created_ms
-            known.append((max(segment.base_offset, log.log_start_offset), written_ms))
+            candidates.append((max(segment.base_offset, log.log_start_offset), written_ms))
     except StorageFailed as failure:
         partition.storage_failed(failure)
         return error_codes.KAFKA_STORAGE_ERROR, []
     if log.active.size_bytes:
-        known.append((log.log_end_offset, now_ms))
+        candidates.append((log.log_end_offset, now_ms))
     if timestamp == EARLIEST:
-        known = known[:1]
+        candidates = candidates[:1]
     elif timestamp != LATEST:
-        while known and known[-1][1] > timestamp:
-            known.pop()
-    offsets = [offset for offset, _ in reversed(known[-count_max:])] if count_max > 0 else []
+        while candidates and candidates[-1][1] > timestamp:
+            candidates.pop()
+    offsets = [offset for offset, _ in reversed(candidates[-count_max:])] if count_max > 0 else []
     offsets.sort(reverse=True)
     high_watermark = partition.high_watermark
     readable = [offset for offset in offsets if offset <= high_watermark]

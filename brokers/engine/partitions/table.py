@@ -67,7 +67,7 @@ class PartitionTable:
         self.cleaned = CleanerTotals()
         self._next_retention_ms = self._next_expiry_ms = 0
         # (topic, partition, directory) of logs renamed as strays for another topic id; the reporter clears it.
-        self.set_aside: list[tuple[str, int, str]] = []
+        self.new_strays: list[tuple[str, int, str]] = []
         # Logs that have no topic id because of a power cut.
         self._nobodys: set[PartitionKey] = set()
         # Called with each follower partition whose log start was advanced by local retention.
@@ -198,7 +198,7 @@ class PartitionTable:
         yield from maintenance.rest_logs(self._partitions)
 
     def _apply_retention(self, now_ms: int) -> Iterator[None]:
-        for partition in maintenance.still_held(self._partitions):
+        for partition in maintenance.existing_partitions(self._partitions):
             self.apply_retention_to(partition, now_ms)
             yield
 
@@ -432,12 +432,12 @@ class PartitionTable:
         if partition is not None:
             partition.resign()
 
-    def disown(self, partition: Partition) -> None:
+    def release_unknown(self, partition: Partition) -> None:
         """Resigns a partition whose topic is unknown; its log is renamed as a stray if another topic needs its name."""
         partition.resign()
         partition.replicas = ()
 
-    def own(self, partition: Partition, replicas: tuple[int, ...]) -> None:
+    def assign(self, partition: Partition, replicas: tuple[int, ...]) -> None:
         """Assigns a log that was neither led nor followed here to its topic, so that it is deleted with the topic."""
         partition.replicas = partition.replicas or replicas
 
@@ -459,7 +459,7 @@ class PartitionTable:
             return
         try:
             if keep:
-                self.set_aside.append((topic, index, root.set_aside(partition.log.directory)))
+                self.new_strays.append((topic, index, root.mark_stray(partition.log.directory)))
                 return
             renamed = root.mark_deleted(partition.log.directory)
         except StorageFailed as failure:

@@ -59,27 +59,27 @@ class Forwarders:
         self._lines_max = lines_max
         self._lines_per_instance_max = lines_per_instance_max
         self._brokers: Mapping[int, BrokerInfo] = {}
-        self._lines: set[_ForwardingConnection] = set()
-        self._of_instance: Counter[str] = Counter()
+        self._connections: set[_ForwardingConnection] = set()
+        self._count_by_instance: Counter[str] = Counter()
         self._idle: dict[tuple[int, ForwardedIdentity], list[_ForwardingConnection]] = {}
         # The idle connections in the order in which they became idle.
-        self._resting: dict[_ForwardingConnection, None] = {}
+        self._idle_order: dict[_ForwardingConnection, None] = {}
 
     def __len__(self) -> int:
         """Number of connections."""
-        return len(self._lines)
+        return len(self._connections)
 
     @property
     def busy(self) -> int:
         """Number of requests that wait for their response."""
-        return len(self._lines) - len(self._resting)
+        return len(self._connections) - len(self._idle_order)
 
     def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
         """Sets the live brokers of the image; requests to brokers that are gone fail."""
         self._brokers = brokers
-        for line in tuple(self._lines):
-            if not _is_same(brokers.get(line.broker.id), line.broker):
-                line.end("the broker left the cluster or has re-registered")
+        for connection in tuple(self._connections):
+            if not _is_same(brokers.get(connection.broker.id), connection.broker):
+                connection.end("the broker left the cluster or has re-registered")
 
     async def request(
         self,
@@ -94,78 +94,85 @@ class Forwarders:
 
         If the caller is cancelled, the connection is closed.
         """
-        line = self._take(broker_id, forwarded_identity)
+        connection = self._take(broker_id, forwarded_identity)
         try:
-            response = await line.request(client_id, api_key, version, message)
+            response = await connection.request(client_id, api_key, version, message)
         except BaseException:
-            line.end("the request was cancelled")
+            connection.end("the request was cancelled")
             raise
-        line.idle_since_ms = self._monotonic_ms()
-        if line in self._lines:
-            self._idle.setdefault((broker_id, forwarded_identity), []).append(line)
-            self._resting[line] = None
+        connection.idle_since_ms = self._monotonic_ms()
+        if connection in self._connections:
+            self._idle.setdefault((broker_id, forwarded_identity), []).append(connection)
+            self._idle_order[connection] = None
         return response
 
     def _take(self, broker_id: int, forwarded_identity: ForwardedIdentity) -> _ForwardingConnection:
         idle = self._idle.get((broker_id, forwarded_identity))
         if idle:
-            line = idle[-1]
-            self._wake(line)
-            return line
+            connection = idle[-1]
+            self._wake(connection)
+            return connection
         broker = self._brokers.get(broker_id)
         if broker is None:
             raise ForwardingUnavailable(f"broker {broker_id} is not in the cluster")
         self._make_room(forwarded_identity.instance_id)
-        line = _ForwardingConnection(broker, forwarded_identity, self._forget)
-        self._lines.add(line)
-        self._of_instance[forwarded_identity.instance_id] += 1
-        line.link = self._connect(broker, line, forwarded_identity)
-        return line
+        connection = _ForwardingConnection(broker, forwarded_identity, self._forget)
+        self._connections.add(connection)
+        self._count_by_instance[forwarded_identity.instance_id] += 1
+        connection.link = self._connect(broker, connection, forwarded_identity)
+        return connection
 
     def _make_room(self, instance_id: str) -> None:
         """Closes the longest idle connection if a limit is reached. Raises ForwardingUnavailable if none is idle."""
-        if self._of_instance[instance_id] >= self._lines_per_instance_max:
-            result = next((line for line in self._resting if line.forwarded_identity.instance_id == instance_id), None)
-        elif len(self._lines) >= self._lines_max:
-            result = next(iter(self._resting), None)
+        if self._count_by_instance[instance_id] >= self._lines_per_instance_max:
+            evicted = next(
+                (
+                    connection
+                    for connection in self._idle_order
+                    if connection.forwarded_identity.instance_id == instance_id
+                ),
+                None,
+            )
+        elif len(self._connections) >= self._lines_max:
+            evicted = next(iter(self._idle_order), None)
         else:
             return
-        if result is None:
+        if evicted is None:
             raise ForwardingUnavailable("too many forwarded requests")
-        result.end("replaced by another connection")
+        evicted.end("replaced by another connection")
 
-    def _wake(self, line: _ForwardingConnection) -> None:
+    def _wake(self, connection: _ForwardingConnection) -> None:
         """Marks the connection as used, if it was idle."""
-        if line not in self._resting:
+        if connection not in self._idle_order:
             return
-        del self._resting[line]
-        key = line.broker.id, line.forwarded_identity
+        del self._idle_order[connection]
+        key = connection.broker.id, connection.forwarded_identity
         idle = self._idle[key]
-        idle.remove(line)
+        idle.remove(connection)
         if not idle:
             del self._idle[key]
 
-    def _forget(self, line: _ForwardingConnection) -> None:
-        self._wake(line)
-        if line in self._lines:
-            self._lines.remove(line)
-            self._of_instance[line.forwarded_identity.instance_id] -= 1
-            if not self._of_instance[line.forwarded_identity.instance_id]:
-                del self._of_instance[line.forwarded_identity.instance_id]
+    def _forget(self, connection: _ForwardingConnection) -> None:
+        self._wake(connection)
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._count_by_instance[connection.forwarded_identity.instance_id] -= 1
+            if not self._count_by_instance[connection.forwarded_identity.instance_id]:
+                del self._count_by_instance[connection.forwarded_identity.instance_id]
 
     def sweep(self) -> None:
         """Closes connections that were idle for too long; called periodically."""
         before_ms = self._monotonic_ms() - IDLE_MS_MAX
-        for line in tuple(self._resting):
-            if line.idle_since_ms <= before_ms:
-                line.end("idle")
-        for line in self._lines:
-            if line.link is not None:
-                line.link.trim()
+        for connection in tuple(self._idle_order):
+            if connection.idle_since_ms <= before_ms:
+                connection.end("idle")
+        for connection in self._connections:
+            if connection.link is not None:
+                connection.link.trim()
 
     def close(self) -> None:
-        for line in tuple(self._lines):
-            line.end("this broker is stopping")
+        for connection in tuple(self._connections):
+            connection.end("this broker is stopping")
 
 
 def _is_same(now: BrokerInfo | None, then: BrokerInfo) -> bool:

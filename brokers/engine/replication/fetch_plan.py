@@ -293,7 +293,7 @@ class FetchPlan:
             self._changed[key] = followed
             self._has_news = True
 
-    def tell(self, followed: Followed) -> None:
+    def report_now(self, followed: Followed) -> None:
         """Requires a report to the leader now, so that a pending request is overtaken."""
         if self._active.get(followed.key) is followed:
             self._activate(followed)

@@ -22,7 +22,7 @@ from brokers.engine.replication.fetcher_context import FetcherContext
 from brokers.engine.replication.interfaces import Link, Timer
 from brokers.engine.replication.offsets_query import OffsetsQuery
 from brokers.engine.replication.persisted_log_start_offsets import PersistedLogStartOffsets
-from brokers.engine.replication.replication_throttle import Pace
+from brokers.engine.replication.replication_throttle import FollowerThrottle
 from brokers.engine.replication.truncation import UNDEFINED, truncation_offset
 from brokers.engine.storage.files import StorageFailed
 
@@ -59,13 +59,13 @@ class Fetcher:
     partition.
     """
 
-    def __init__(self, leader: int, world: FetcherContext) -> None:
+    def __init__(self, leader: int, context: FetcherContext) -> None:
         self.leader = leader
-        self._pace = Pace(world)
-        self.plan = FetchPlan(self._pace.held_back_ms, self._pace.bytes_max)
-        self._starts = PersistedLogStartOffsets(world.persist_log_start_offsets, self.plan, self._wake_soon)
+        self._throttle = FollowerThrottle(context)
+        self.plan = FetchPlan(self._throttle.held_back_ms, self._throttle.bytes_max)
+        self._starts = PersistedLogStartOffsets(context.persist_log_start_offsets, self.plan, self._wake_soon)
         self.error = "not connected"
-        self._world = world
+        self._context = context
         self._broker: BrokerInfo | None = None
         self._link: Link | None = None
         self._linked_ms = 0
@@ -135,7 +135,7 @@ class Fetcher:
         """
         if self._link is None:
             return
-        now_ms = self._world.clock.monotonic_ms()
+        now_ms = self._context.clock.monotonic_ms()
         greeted_ms = now_ms if self._is_up else self._linked_ms
         if now_ms - (self._sent[0].sent_ms if self._sent else greeted_ms) > ANSWER_MS_MAX:
             self._give_up(f"no answer for {ANSWER_MS_MAX} ms")
@@ -149,8 +149,8 @@ class Fetcher:
                 return
             self._timer.cancel()
         self._timer_ms = due_ms
-        delay_ms = due_ms - self._world.clock.monotonic_ms() if due_ms else 0
-        self._timer = self._world.call_later(max(delay_ms, 0), self._on_time)
+        delay_ms = due_ms - self._context.clock.monotonic_ms() if due_ms else 0
+        self._timer = self._context.call_later(max(delay_ms, 0), self._on_time)
 
     def _wake_soon(self) -> None:
         self._wake_at(0)
@@ -159,26 +159,26 @@ class Fetcher:
         self._timer = None
         if self._broker is None:
             return
-        now_ms = self._world.clock.monotonic_ms()
+        now_ms = self._context.clock.monotonic_ms()
         if now_ms < self._paused_until_ms:
             self._wake_at(self._paused_until_ms)
         elif self._link is None:
             if self.plan:
                 self._linked_ms = now_ms
-                self._link = self._world.connect(self._broker, self)
+                self._link = self._context.connect(self._broker, self)
         elif self._is_up:
             self._go_on(overtaking=True)
 
     # -- connection ----------------------------------------------------------------------------------------------------
 
     def on_up(self) -> None:
-        world = self._world
+        context = self._context
         self._is_up = True
-        self._broker_epoch = world.broker_epoch()
-        self._encoder = world.encoder(self._broker_epoch)
+        self._broker_epoch = context.broker_epoch()
+        self._encoder = context.encoder(self._broker_epoch)
         log.info("follows_leader", leader=self.leader, partitions=len(self.plan))
         # Without waiting for records: a request can be overtaken only once there is a session.
-        self._fetch(world.clock.monotonic_ms(), 0, overtook=False)
+        self._fetch(context.clock.monotonic_ms(), 0, overtook=False)
 
     def on_down(self, reason: str) -> None:
         if self._failures == 0:
@@ -196,7 +196,7 @@ class Fetcher:
         self.close()
         self.error = reason
         self._failures += 1
-        self._paused_until_ms = self._world.clock.monotonic_ms() + retry_delay_ms(self._failures)
+        self._paused_until_ms = self._context.clock.monotonic_ms() + retry_delay_ms(self._failures)
         if self.plan:
             self._wake_at(self._paused_until_ms)
 
@@ -207,7 +207,7 @@ class Fetcher:
         sent, plan = self._sent, self.plan
         if not self._is_up:
             return
-        now_ms = self._world.clock.monotonic_ms()
+        now_ms = self._context.clock.monotonic_ms()
         if self._query is not None or self._out_of_range:
             if not sent:
                 self._ask_for_offsets(now_ms)
@@ -222,11 +222,11 @@ class Fetcher:
                 self._wake_at(due_ms)
 
     def _fetch(self, now_ms: int, wait_ms: int, *, overtook: bool) -> None:
-        broker_epoch = self._world.broker_epoch()
+        broker_epoch = self._context.broker_epoch()
         if broker_epoch != self._broker_epoch:
             # This broker has re-registered. A follower that fetches with an old broker epoch never joins an ISR again.
             self._broker_epoch = broker_epoch
-            self._encoder = self._world.encoder(broker_epoch)
+            self._encoder = self._context.encoder(broker_epoch)
             self.plan.session_lost()
         link, encoder = self._link, self._encoder
         wanted = self.plan.next_round(now_ms)
@@ -245,7 +245,7 @@ class Fetcher:
         if self._link is not None:
             correlation_id = self._correlation_id = self._correlation_id + 1 & 0x7FFF_FFFF
             self._sent.append(_Sent(correlation_id, self.plan.rounds, now_ms, FIRST_EPOCH, False, query))
-            self._link.send(query.frame(correlation_id, self._world.client_id, self._world.broker_id))
+            self._link.send(query.frame(correlation_id, self._context.client_id, self._context.broker_id))
 
     # -- responses -----------------------------------------------------------------------------------------------------
 
@@ -253,12 +253,12 @@ class Fetcher:
         if not self._sent:
             self._give_up("a response without a request")
             return
-        asked = self._sent.popleft()
+        request = self._sent.popleft()
         try:
-            if asked.query is not None:
-                self._on_offsets(asked, asked.query, buffer, start, end)
+            if request.query is not None:
+                self._on_offsets(request, request.query, buffer, start, end)
             else:
-                self._on_fetched(asked, buffer, start, end)
+                self._on_fetched(request, buffer, start, end)
         except MalformedRequest as fault:
             self._give_up(str(fault))
             return
@@ -266,24 +266,24 @@ class Fetcher:
             # A request that overtook the answered one waits at the leader and does not report the new log end.
             self._go_on(overtaking=True)
 
-    def _on_fetched(self, asked: _Sent, buffer: memoryview, start: int, end: int) -> None:
-        correlation_id, _, error, session_id, lines = decode_replica_fetch(buffer, start, end)
-        if correlation_id != asked.correlation_id:
-            raise MalformedRequest(f"response {correlation_id} to request {asked.correlation_id}")
+    def _on_fetched(self, request: _Sent, buffer: memoryview, start: int, end: int) -> None:
+        correlation_id, _, error, session_id, fetched_partitions = decode_replica_fetch(buffer, start, end)
+        if correlation_id != request.correlation_id:
+            raise MalformedRequest(f"response {correlation_id} to request {request.correlation_id}")
         if error:
             self._on_refused(error)
             return
-        if asked.session_epoch == FIRST_EPOCH:
+        if request.session_epoch == FIRST_EPOCH:
             self.plan.session_opened(session_id)
         self._failures = 0
         self.error = ""
-        if lines:
-            now_ms = self._world.clock.now_ms()
+        if fetched_partitions:
+            now_ms = self._context.clock.now_ms()
             try:
-                for line in lines:
-                    self._on_line(line, buffer, now_ms, asked)
+                for fetched in fetched_partitions:
+                    self._on_fetched_partition(fetched, buffer, now_ms, request)
             finally:
-                self._world.table.flusher.keep_holes()
+                self._context.table.flusher.keep_holes()
 
     def _on_refused(self, error: int) -> None:
         """Handles an error of a whole request: a session that the leader has forgotten, or another error."""
@@ -302,9 +302,9 @@ class Fetcher:
         if link is not None:
             link.close()
 
-    def _on_line(self, line: FetchedPartition, buffer: memoryview, now_ms: int, asked: _Sent) -> None:
-        topic_id, index, error, high_watermark, start_offset, epoch, end_offset, first, last = line
-        followed = self.plan.find(topic_id, index, asked.round)
+    def _on_fetched_partition(self, fetched: FetchedPartition, buffer: memoryview, now_ms: int, request: _Sent) -> None:
+        topic_id, index, error, high_watermark, start_offset, epoch, end_offset, first, last = fetched
+        followed = self.plan.find(topic_id, index, request.round)
         if followed is None:
             return
         followed.heard_ms = now_ms
@@ -316,7 +316,7 @@ class Fetcher:
             if epoch != UNDEFINED or end_offset != UNDEFINED:
                 self._truncate(followed, epoch, end_offset, now_ms)
                 return
-            if asked.overtook and last - first >= _BASE_OFFSET.size:
+            if request.overtook and last - first >= _BASE_OFFSET.size:
                 (base_offset,) = _BASE_OFFSET.unpack_from(buffer, first)
                 if base_offset < partition.log.log_end_offset:
                     # These records were requested before the response with the same records; the leader does not repeat
@@ -331,22 +331,22 @@ class Fetcher:
             return
         except CorruptFetch as fault:
             log.error("fetched_records_refused", topic=partition.topic, partition=index, reason=str(fault))
-            self.plan.failed(followed, str(fault), self._world.clock.monotonic_ms())
+            self.plan.failed(followed, str(fault), self._context.clock.monotonic_ms())
             return
         except StorageFailed as failure:
             self._lost_its_disk(followed, failure)
             return
         if count and partition.config.compaction is not None and has_holes(buffer[first : first + count], end_before):
-            self._world.table.flusher.note_holes(partition)
+            self._context.table.flusher.note_holes(partition)
         followed.leader_high_watermark = high_watermark
         if count or partition.log.log_start_offset != start_before:
             self.plan.moved(followed)
             self._starts.see_to(followed)
             if count and partition.config.follower_throttled is not None:
                 # Throttled until the received bytes are within the rate (QUO-61).
-                delay_ms = self._pace.came(followed, count)
+                delay_ms = self._throttle.record_received(followed, count)
                 if delay_ms:
-                    self.plan.hold_back(followed, self._world.clock.monotonic_ms() + delay_ms)
+                    self.plan.hold_back(followed, self._context.clock.monotonic_ms() + delay_ms)
 
     def _truncate(self, followed: Followed, leader_epoch: int, leader_end_offset: int, now_ms: int) -> None:
         partition = followed.partition
@@ -354,36 +354,36 @@ class Fetcher:
         offset = truncation_offset(partition.log.epochs, before, leader_epoch, leader_end_offset)
         log.info("log_truncated", topic=partition.topic, partition=partition.index, to=offset, end_offset=before,
                  leader=self.leader, leader_epoch=partition.leader_epoch)  # fmt: skip
-        self._world.table.truncate(partition, offset, now_ms)
+        self._context.table.truncate(partition, offset, now_ms)
         self.plan.moved(followed)
 
     def _on_error(self, followed: Followed, error: int) -> None:
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range[followed.key] = followed
-        self.plan.failed(followed, _name(error), self._world.clock.monotonic_ms())
+        self.plan.failed(followed, _name(error), self._context.clock.monotonic_ms())
 
-    def _on_offsets(self, asked: _Sent, query: OffsetsQuery, buffer: memoryview, start: int, end: int) -> None:
+    def _on_offsets(self, request: _Sent, query: OffsetsQuery, buffer: memoryview, start: int, end: int) -> None:
         """Handles the response to an offsets query; partitions that it does not resolve wait as after any other
         error.
         """
-        now_ms = self._world.clock.now_ms()
-        table = self._world.table
-        for followed, error_code in query.results(buffer, start, end, asked.correlation_id):
+        now_ms = self._context.clock.now_ms()
+        table = self._context.table
+        for followed, action in query.results(buffer, start, end, request.correlation_id):
             partition = followed.partition
-            if self.plan.followed.get(followed.key) is not followed or not followed.is_answered_by(asked.round):
+            if self.plan.followed.get(followed.key) is not followed or not followed.is_answered_by(request.round):
                 continue
             try:
-                if error_code.truncate_to is not None:
-                    table.truncate(partition, error_code.truncate_to, now_ms)
-                elif error_code.restart_at is not None:
-                    table.restart_at(partition, error_code.restart_at, now_ms)
+                if action.truncate_to is not None:
+                    table.truncate(partition, action.truncate_to, now_ms)
+                elif action.restart_at is not None:
+                    table.restart_at(partition, action.restart_at, now_ms)
                 else:
                     continue
             except StorageFailed as failure:
                 self._lost_its_disk(followed, failure)
                 continue
             log.warning("offset_was_out_of_range", topic=partition.topic, partition=partition.index,
-                        truncated_to=error_code.truncate_to, restarted_at=error_code.restart_at)  # fmt: skip
+                        truncated_to=action.truncate_to, restarted_at=action.restart_at)  # fmt: skip
             self.plan.resume(followed)
         self._query = query.next
 
@@ -391,7 +391,7 @@ class Fetcher:
         """Handles a disk error: the partition is offline and no longer fetched, unless the failure passes."""
         if failure.passes:
             self._starts.see_to(followed)
-            self.plan.failed(followed, str(failure), self._world.clock.monotonic_ms())
+            self.plan.failed(followed, str(failure), self._context.clock.monotonic_ms())
         else:
             self.plan.unfollow(followed.key)
             followed.error = str(failure)

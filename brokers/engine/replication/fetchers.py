@@ -60,7 +60,7 @@ class Fetchers:
         """Creates an empty set of fetchers; `throttle` is the follower throttle of this broker, and None means no
         throttle.
         """
-        self._world = FetcherContext(
+        self._context = FetcherContext(
             broker_id=broker_id,
             broker_epoch=broker_epoch,
             table=table,
@@ -110,7 +110,7 @@ class Fetchers:
     def _fetcher(self, leader: int) -> Fetcher:
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
-            fetcher = self._fetchers[leader] = Fetcher(leader, self._world)
+            fetcher = self._fetchers[leader] = Fetcher(leader, self._context)
             fetcher.on_broker(self._brokers.get(leader))
         return fetcher
 

@@ -139,24 +139,24 @@ class MarkerLink:
         if order.dropped:
             return
         image = self._image()
-        gone: list[PartitionKey] = []
-        homeless: list[PartitionKey] = []
+        deleted: list[PartitionKey] = []
+        leaderless: list[PartitionKey] = []
         # Sorted, because the order of a set differs between processes.
         for partition in sorted(partitions):
             topic = image.topics.get(partition[0])
             if topic is None or topic.deleting or not 0 <= partition[1] < len(topic.partitions):
-                (gone if topic is not None or image.has_lost_topic(partition[0]) else homeless).append(partition)
+                (deleted if topic is not None or image.has_lost_topic(partition[0]) else leaderless).append(partition)
                 continue
             leader = topic.partitions[partition[1]].leader
             if leader == self._broker_id or leader in image.brokers:
                 self._enqueue(leader, order, partition)
             else:
-                homeless.append(partition)
-        self._late.difference_update(gone)
-        if gone or not order.owed:
-            self._done(order, gone)
-        if homeless:
-            self._again(order, homeless)
+                leaderless.append(partition)
+        self._late.difference_update(deleted)
+        if deleted or not order.owed:
+            self._done(order, deleted)
+        if leaderless:
+            self._retry_later(order, leaderless)
 
     def _enqueue(self, broker_id: int, order: _Order, partition: PartitionKey) -> None:
         way = broker_id, partition in self._late
@@ -166,7 +166,7 @@ class MarkerLink:
             self._spawn(self._serve(way))
         load.setdefault(order, set()).add(partition)
 
-    def _again(self, order: _Order, partitions: Collection[PartitionKey]) -> None:
+    def _retry_later(self, order: _Order, partitions: Collection[PartitionKey]) -> None:
         if order.dropped:
             return
         if self._report(order.shard, order.markers, ()) is False:
@@ -189,11 +189,11 @@ class MarkerLink:
                 # Local writes share no connection, so each transaction waits only for the followers of its own
                 # partitions.
                 for order, partitions in load.items():
-                    self._spawn(self._tell(way, {order: partitions}))
+                    self._spawn(self._send_request(way, {order: partitions}))
             else:
-                await self._tell(way, load)
+                await self._send_request(way, load)
 
-    async def _tell(self, way: _Way, load: _Load) -> None:
+    async def _send_request(self, way: _Way, load: _Load) -> None:
         broker_id, late = way
         try:
             if broker_id == self._broker_id:
@@ -205,7 +205,7 @@ class MarkerLink:
         except PeerUnavailable as reason:
             log.info("markers_not_sent", broker=broker_id, transactions=len(load), reason=str(reason))
             for order, partitions in load.items():
-                self._again(order, partitions)
+                self._retry_later(order, partitions)
         # a programming error with one transaction must not leave the markers of others unsent for ever
         except Exception:
             log.exception("markers_failed", broker=broker_id, transactions=len(load))
@@ -215,7 +215,7 @@ class MarkerLink:
         """Retries partitions that are still pending; the next transaction of completed ones may have begun."""
         for order, partitions in load.items():
             if left := partitions & order.owed:
-                self._again(order, left)
+                self._retry_later(order, left)
 
     def _take(self, way: _Way) -> _Load:
         """Takes the markers for the next request."""
@@ -270,7 +270,7 @@ class MarkerLink:
         if _FENCED in codes.values():
             self._forget(order)
         if again and not order.dropped:
-            self._again(order, again)
+            self._retry_later(order, again)
         order.owed.difference_update(refused)
         if not order.owed and not order.dropped:
             self._forget(order)
@@ -280,7 +280,7 @@ class MarkerLink:
     def _done(self, order: _Order, partitions: Collection[PartitionKey]) -> None:
         wanted = self._report(order.shard, order.markers, partitions)
         if wanted is None:
-            self._again(order, partitions)
+            self._retry_later(order, partitions)
             return
         order.owed.difference_update(partitions)
         if not wanted or not order.owed:

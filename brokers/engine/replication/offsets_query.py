@@ -60,20 +60,20 @@ class OffsetsQuery:
         undecided: list[Followed] = []
         end_offsets: dict[PartitionKey, int] = {}
         for topic in response.topics:
-            for line in topic.partitions:
-                key = (topic.name, line.partition_index)
+            for result in topic.partitions:
+                key = (topic.name, result.partition_index)
                 followed = self._followed.get(key)
-                if followed is None or line.error_code:
+                if followed is None or result.error_code:
                     continue
                 log = followed.partition.log
                 own_end_offset = log.log_end_offset
                 if self._end_offsets is not None:
                     end_offset, is_empty = self._end_offsets[key], not log.size_bytes
-                    yield followed, after_out_of_range(own_end_offset, line.offset, end_offset, is_empty=is_empty)
-                elif line.offset < own_end_offset:
-                    yield followed, OutOfRange(truncate_to=line.offset)
+                    yield followed, after_out_of_range(own_end_offset, result.offset, end_offset, is_empty=is_empty)
+                elif result.offset < own_end_offset:
+                    yield followed, OutOfRange(truncate_to=result.offset)
                 else:
                     undecided.append(followed)
-                    end_offsets[key] = line.offset
+                    end_offsets[key] = result.offset
         if undecided:
             self.next = OffsetsQuery(undecided, end_offsets)

@@ -138,37 +138,37 @@ class _Peer:
         self._correlation_id = correlation_id = self._correlation_id % _CORRELATION_ID_MAX + 1
         body = encode_request(api_key, version, message)
         frame = encode_request_frame(api_key, version, correlation_id, self._peers.client_id, body)
-        made = _Request(api_key, version, correlation_id, frame)
-        self._requests.append(made)
-        made.deadline = self._peers.call_later(timeout_ms, self._on_silence)
+        request = _Request(api_key, version, correlation_id, frame)
+        self._requests.append(request)
+        request.deadline = self._peers.call_later(timeout_ms, self._on_silence)
         if self._link is None:
             self._link = self._peers.connect(self.broker, self)
         elif self._is_up:
             self._link.send(frame)
-        return made.answer
+        return request.answer
 
     def on_up(self) -> None:
         assert self._link is not None
         self._is_up = True
         self._back_off_ms = BACK_OFF_MS_MIN
-        for made in self._requests:
-            self._link.send(made.frame)
+        for request in self._requests:
+            self._link.send(request.frame)
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         """Completes the oldest request."""
         try:
             if not self._requests:
                 raise MalformedRequest("a response without a request")
-            made = self._requests[0]
-            answered, body = decode_response_header(made.api_key, made.version, buffer, start, end)
-            if answered != made.correlation_id:
-                raise MalformedRequest(f"response {answered} to request {made.correlation_id}")
-            response = decode_response(made.api_key, made.version, buffer, body, end)
+            request = self._requests[0]
+            answered, body = decode_response_header(request.api_key, request.version, buffer, start, end)
+            if answered != request.correlation_id:
+                raise MalformedRequest(f"response {answered} to request {request.correlation_id}")
+            response = decode_response(request.api_key, request.version, buffer, body, end)
         except MalformedRequest as fault:
             self._hang_up(str(fault))
             return
         self._requests.popleft()
-        made.complete(response)
+        request.complete(response)
 
     def on_down(self, reason: str) -> None:
         self._link = None
@@ -190,8 +190,8 @@ class _Peer:
         self._closed_until_ms = self._peers.monotonic_ms() + self._back_off_ms
         self._back_off_ms = min(2 * self._back_off_ms, BACK_OFF_MS_MAX)
         waiting, self._requests = self._requests, deque()
-        for made in waiting:
-            made.fail(reason)
+        for request in waiting:
+            request.fail(reason)
 
     def trim(self) -> None:
         if self._link is not None:

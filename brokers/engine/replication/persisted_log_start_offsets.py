@@ -39,7 +39,7 @@ class PersistedLogStartOffsets:
         """
         self.see_to(followed)
         if followed not in self._under_way:
-            self._plan.tell(followed)
+            self._plan.report_now(followed)
             self._wake()
 
     def _done(self, followed: Followed) -> None:
@@ -47,7 +47,7 @@ class PersistedLogStartOffsets:
         # No file names a deleted log, however often it is written.
         if followed.partition.offline or self._plan.followed.get(followed.key) is not followed:
             return
-        self._plan.tell(followed)
+        self._plan.report_now(followed)
         self._wake()
         # It may have advanced meanwhile.
         self.see_to(followed)

@@ -95,7 +95,7 @@ class Roles:
         if self._is_first:
             self._drop_strays(after)
         elif is_lost:
-            self._disown(after)
+            self._release_unknown(after)
         known = {} if self._is_first or is_reborn else before.topics
         for name, topic in after.topics.items():
             if known.get(name) is not topic:
@@ -112,9 +112,9 @@ class Roles:
         self._began_ms = self._monotonic_ms()
         while self._gone and not self._is_turn_over():
             (name, index), topic_id = self._gone.popleft()
-            held = self._table.get(name, index)
+            local = self._table.get(name, index)
             # If the topic was recreated, its log was deleted when the new one was created.
-            if held is not None and held.topic_id == topic_id:
+            if local is not None and local.topic_id == topic_id:
                 self._table.delete(name, index, now_ms=self._now_ms())
         for name, index in list(islice(self._awaited, MADE_AT_ONCE)):
             if self._is_turn_over():
@@ -155,8 +155,8 @@ class Roles:
         self._recheck()
 
     def _recheck(self) -> None:
-        while self._table.set_aside:
-            topic_name, index, directory = self._table.set_aside.pop()
+        while self._table.new_strays:
+            topic_name, index, directory = self._table.new_strays.pop()
             log.error("log_of_another_topic_set_aside", topic=topic_name, partition=index, directory=directory)
         self.leaders = sum(1 for partition in self._table if partition.is_leader)
 
@@ -179,9 +179,9 @@ class Roles:
         """Applies the suspected leaderships again, with an image that was read after the last suspension."""
         suspected, self._suspected = self._suspected, set()
         for name, index in sorted(suspected):
-            topic, held = image.topics.get(name), self._table.get(name, index)
+            topic, local = image.topics.get(name), self._table.get(name, index)
             if topic is not None and index < len(topic.partitions):
-                self._take(topic, topic.partitions[index], held)
+                self._take(topic, topic.partitions[index], local)
         self.leaders = sum(1 for partition in self._table if partition.is_leader)
 
     def _apply(self, topic: TopicImage, before: TopicImage | None) -> None:
@@ -189,15 +189,15 @@ class Roles:
             before = None
         for wanted in topic.partitions:
             known = before.partitions[wanted.index] if before and wanted.index < len(before.partitions) else None
-            held = self._table.get(topic.name, wanted.index)
-            if held is not None and known == wanted and before is not None and before.deleting == topic.deleting:
+            local = self._table.get(topic.name, wanted.index)
+            if local is not None and known == wanted and before is not None and before.deleting == topic.deleting:
                 continue
-            if held is not None and self._is_of_earlier_topic(topic, wanted, held):
+            if local is not None and self._is_of_earlier_topic(topic, wanted, local):
                 self._fetchers.unfollow(topic.name, wanted.index)
                 self._table.delete(topic.name, wanted.index, now_ms=self._now_ms())
-                held = None
-            if held is not None or not self._is_for_later(topic, wanted):
-                self._take(topic, wanted, held)
+                local = None
+            if local is not None or not self._is_for_later(topic, wanted):
+                self._take(topic, wanted, local)
         if before is not None and before.config != topic.config:
             self._table.update_config(topic.name, topic.config)
 
@@ -219,34 +219,34 @@ class Roles:
     def _is_held_here(self, topic: TopicImage, wanted: PartitionImage) -> bool:
         return not topic.deleting and wanted.version is not None and self._broker_id in wanted.replicas
 
-    def _is_of_earlier_topic(self, topic: TopicImage, wanted: PartitionImage, held: Partition) -> bool:
+    def _is_of_earlier_topic(self, topic: TopicImage, wanted: PartitionImage, local: Partition) -> bool:
         """True if the existing log belongs to an earlier topic and must be deleted, after which the creation may wait.
 
         Logs that were never led or followed here are left to the table.
         """
         if self._want_checkpoint is None or self._is_first or not self._is_held_here(topic, wanted):
             return False
-        return bool(held.replicas) and held.topic_id not in (topic.topic_id, NO_TOPIC_ID)
+        return bool(local.replicas) and local.topic_id not in (topic.topic_id, NO_TOPIC_ID)
 
-    def _take(self, topic: TopicImage, wanted: PartitionImage, held: Partition | None) -> None:
+    def _take(self, topic: TopicImage, wanted: PartitionImage, local: Partition | None) -> None:
         try:
-            self._apply_partition(topic, wanted, held)
+            self._apply_partition(topic, wanted, local)
         except (StorageFailed, NoUsableDirectory) as failure:
             if isinstance(failure, StorageFailed) and failure.passes:
                 self._short.add((topic.name, wanted.index))
             log.error("partition_not_held", topic=topic.name, partition=wanted.index, reason=str(failure))
 
-    def _apply_partition(self, topic: TopicImage, wanted: PartitionImage, held: Partition | None) -> None:
+    def _apply_partition(self, topic: TopicImage, wanted: PartitionImage, local: Partition | None) -> None:
         name, index = topic.name, wanted.index
         if topic.deleting or wanted.version is None:
             self._fetchers.unfollow(name, index)
-            if held is not None and held.is_leader:
+            if local is not None and local.is_leader:
                 self._table.resign(name, index)
-            if held is not None and held.topic_id == topic.topic_id:
-                self._table.own(held, wanted.replicas)
+            if local is not None and local.topic_id == topic.topic_id:
+                self._table.assign(local, wanted.replicas)
         elif self._broker_id not in wanted.replicas:
             self._fetchers.unfollow(name, index)
-            if held is not None and not _is_disowned(held, topic):
+            if local is not None and not _is_of_lost_tree(local, topic):
                 log.info("replica_deleted", topic=name, partition=index)
                 self._table.delete(name, index, now_ms=self._now_ms())
         elif wanted.leader == self._broker_id and (
@@ -254,10 +254,10 @@ class Roles:
         ):
             self._fetchers.unfollow(name, index)
             self._table.resign(name, index)
-            if held is not None and held.topic_id == topic.topic_id:
+            if local is not None and local.topic_id == topic.topic_id:
                 # It waits for the controller; if the topic is recreated meanwhile, the log is deleted with the old
                 # topic.
-                self._table.own(held, wanted.replicas)
+                self._table.assign(local, wanted.replicas)
         elif wanted.leader == self._broker_id:
             self._lead(topic, wanted)
         else:
@@ -317,14 +317,14 @@ class Roles:
             if there is None or len(there.partitions) < len(topic.partitions):
                 self._drop(topic, 0 if there is None else len(there.partitions))
 
-    def _disown(self, image: ClusterImage) -> None:
+    def _release_unknown(self, image: ClusterImage) -> None:
         """Keeps the logs of topics that are not in the image because its ZooKeeper tree was lost."""
         partitions = 0
         for partition in self._table:
             topic = image.topics.get(partition.topic)
             if topic is None or topic.topic_id != partition.topic_id:
                 self._fetchers.unfollow(partition.topic, partition.index)
-                self._table.disown(partition)
+                self._table.release_unknown(partition)
                 partitions += 1
         if partitions:
             log.error("logs_of_unknown_topics_kept", partitions=partitions)
@@ -333,12 +333,12 @@ class Roles:
         """Deletes the topic's partitions from `first` on."""
         for partition in topic.partitions[first:]:
             self._fetchers.unfollow(topic.name, partition.index)
-            held = self._table.get(topic.name, partition.index)
-            if held is None or _is_disowned(held, topic):
+            local = self._table.get(topic.name, partition.index)
+            if local is None or _is_of_lost_tree(local, topic):
                 continue
             if self._wake is not None and self._is_turn_over():
                 self._table.resign(topic.name, partition.index)
-                self._gone.append(((topic.name, partition.index), held.topic_id))
+                self._gone.append(((topic.name, partition.index), local.topic_id))
             else:
                 self._table.delete(topic.name, partition.index, now_ms=self._now_ms())
 
@@ -378,9 +378,9 @@ def _is_of_another_tree(before: ClusterImage, after: ClusterImage) -> bool:
     return len(topics) > 1 and not any(_is_there_or_meant_to_go(topic, after) for topic in topics)
 
 
-def _is_disowned(held: Partition, topic: TopicImage) -> bool:
+def _is_of_lost_tree(local: Partition, topic: TopicImage) -> bool:
     """True if the log belongs to another topic, of a tree that was lost."""
-    return not held.replicas and held.topic_id not in (topic.topic_id, NO_TOPIC_ID)
+    return not local.replicas and local.topic_id not in (topic.topic_id, NO_TOPIC_ID)
 
 
 def _is_there_or_meant_to_go(topic: TopicImage, image: ClusterImage) -> bool:

@@ -21,7 +21,7 @@ def append_as_follower(log: Log, data: memoryview, batches: list[FollowedBatch],
     Raises StorageFailed; batches written before the failure stay.
     """
     start = position = 0
-    held: list[FollowedBatch] = []
+    pending_batches: list[FollowedBatch] = []
     for batch in batches:
         segment = log.active
         size, base_offset, last_offset, max_timestamp, _, _, _, _, _ = batch
@@ -32,16 +32,16 @@ def append_as_follower(log: Log, data: memoryview, batches: list[FollowedBatch],
         if is_far or (
             segment.size_bytes + pending and log.must_roll(segment, size + pending, last_offset, max_timestamp, now_ms)
         ):
-            if held:
-                _write(log, data[start:position], held)
-                held = []
+            if pending_batches:
+                _write(log, data[start:position], pending_batches)
+                pending_batches = []
                 start = position
             if log.active.size_bytes or is_far:
                 is_hole_far = last_offset - log.log_end_offset > RELATIVE_OFFSET_MAX
                 log.roll(now_ms, base_offset if is_hole_far else log.log_end_offset)
-        held.append(batch)
+        pending_batches.append(batch)
         position += size
-    _write(log, data[start:position], held)
+    _write(log, data[start:position], pending_batches)
 
 
 def _write(log: Log, data: memoryview, batches: list[FollowedBatch]) -> None:

@@ -150,7 +150,7 @@ class LogRoot:
         self.partitions -= 1
         return self._rename(directory, "delete")
 
-    def set_aside(self, directory: str) -> str:
+    def mark_stray(self, directory: str) -> str:
         """Renames a partition directory as Kafka renames strays and returns the new name; it is neither served nor
         removed.
         """

@@ -197,10 +197,10 @@ class Log:
         """
         if offset >= limit_offset or (max_bytes <= 0 and not min_one_batch):
             return None
-        result = self.position_of(offset, wait)
-        if result is None:
+        located = self.position_of(offset, wait)
+        if located is None:
             return None
-        at, position = result
+        at, position = located
         segment = self.segments[at]
         if segment.base_offset >= limit_offset:
             return None  # the records between the segments were compacted away
@@ -228,11 +228,11 @@ class Log:
         while True:
             if segment.damaged and offset in segment.damaged:  # a reader that got the error repeats its request
                 raise DamagedSegment(segment.file.path, segment.damaged[offset])
-            result = segment.locate(offset, wait)
-            if result is not None:
+            located = segment.locate(offset, wait)
+            if located is not None:
                 if segment.base_offset <= offset:  # positions are cached only for the segment that contains the offset
-                    self.remember(offset, result[0])
-                return at, result[0]
+                    self.remember(offset, located[0])
+                return at, located[0]
             segment.check_chain(offset, wait)
             at += 1  # the offset lies in a gap at the end of this segment: the next one starts above it
             if at >= len(self.segments):

@@ -65,8 +65,8 @@ def _start(segment: Segment, timestamp_ms: int, log_start_offset: int, wait: boo
     if entry.timestamp_ms < timestamp_ms:
         position = max(position, _all_below(segment, timestamp_ms, wait))
     if log_start_offset > segment.base_offset:
-        result = segment.locate(log_start_offset, wait)
-        position = max(position, 0 if result is None else result[0])
+        located = segment.locate(log_start_offset, wait)
+        position = max(position, 0 if located is None else located[0])
     return position
 
 
@@ -84,7 +84,7 @@ def _all_below(segment: Segment, timestamp_ms: int, wait: bool) -> int:
     before = segment.offset_index.floor(named[1].base_offset - 1)
     if before is None:
         return 0
-    header = next((result for _, result in segment.headers(before.position, None, wait)), None)
+    header = next((header_there for _, header_there in segment.headers(before.position, None, wait)), None)
     return before.position if header is not None and header.last_offset == before.offset else 0
 
 
@@ -98,10 +98,12 @@ def greatest_timestamp(log: Log, wait: bool = True) -> FoundRecord | None:
         return None
     segment = max(segments, key=lambda segment: segment.max_timestamp)
     timed = segment.max_timestamp >= 0
-    result = segment.locate(segment.max_timestamp_offset if timed else log.log_start_offset, wait)
-    if result is None:
+    located = segment.locate(segment.max_timestamp_offset if timed else log.log_start_offset, wait)
+    if located is None:
         return None
-    return max(_records(segment, *result, wait), key=lambda record: (record.timestamp_ms, -record.offset), default=None)
+    return max(
+        _records(segment, *located, wait), key=lambda record: (record.timestamp_ms, -record.offset), default=None
+    )
 
 
 def _records(segment: Segment, position: int, header: BatchHeader, wait: bool) -> Iterator[FoundRecord]:

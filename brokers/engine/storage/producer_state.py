@@ -175,23 +175,23 @@ class ProducerState:
 
     def _make_room(self) -> None:
         """Removes the producer that has been idle for longest, never one with an open transaction."""
-        forgotten = -1
-        spoke: list[tuple[int, int]] = []
+        removed = -1
+        active: list[tuple[int, int]] = []
         for producer_id, since_offset in self._idle.items():
             last_offset = self._last_offset(producer_id)
             if last_offset <= since_offset:
-                forgotten = producer_id
+                removed = producer_id
                 break
-            spoke.append((last_offset, producer_id))
-        spoke.sort()
-        if forgotten < 0 and spoke:
-            forgotten = spoke.pop(0)[1]
-        for last_offset, producer_id in spoke:
+            active.append((last_offset, producer_id))
+        active.sort()
+        if removed < 0 and active:
+            removed = active.pop(0)[1]
+        for last_offset, producer_id in active:
             del self._idle[producer_id]
             self._idle[producer_id] = last_offset
-        if forgotten >= 0:
-            del self._idle[forgotten]
-            del self.producers[forgotten]
+        if removed >= 0:
+            del self._idle[removed]
+            del self.producers[removed]
 
     def _last_offset(self, producer_id: int) -> int:
         batches = self.producers[producer_id].batches
@@ -237,13 +237,13 @@ class ProducerState:
         """Removes idle producers without an open transaction (IDE-11); returns how many."""
         self.verifications.expire(now_ms, after_ms)
         producers = self.producers
-        gone = [
+        expired = [
             producer_id for producer_id in self._idle if now_ms - producers[producer_id].last_timestamp_ms >= after_ms
         ]
-        for producer_id in gone:
+        for producer_id in expired:
             del self._idle[producer_id]
             del producers[producer_id]
-        return len(gone)
+        return len(expired)
 
     def clear(self, end_offset: int) -> None:
         self.producers.clear()

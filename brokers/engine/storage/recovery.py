@@ -113,8 +113,8 @@ def load_log(
     drop_strays(log.producers, directory, snapshots, {segment.base_offset for segment in log.segments}, root)
     for segment in log.segments:
         segment.rest() if segment is not log.active else segment.file.close()
-    result = {damage.file: damage for damage in damages}
-    return log, LoadReport(truncated, scanned, trusted, rewritten, split, tuple(result.values()))
+    damages_by_file = {damage.file: damage for damage in damages}
+    return log, LoadReport(truncated, scanned, trusted, rewritten, split, tuple(damages_by_file.values()))
 
 
 def _prepared(
@@ -123,12 +123,12 @@ def _prepared(
     """Rewrites and splits segments that the log cannot hold; returns the result of `tidy`, and how many were rewritten
     and split.
     """
-    result = tidy(directory, root)
-    rewritten = rewrite_old_segments(directory, root, result[0], interval_bytes)
+    contents = tidy(directory, root)
+    rewritten = rewrite_old_segments(directory, root, contents[0], interval_bytes)
     if rewritten:
-        result = tidy(directory, root)
-    split = split_far_segments(directory, root, result[0], interval_bytes, recovery_point)
-    return tidy(directory, root) if split else result, rewritten, split
+        contents = tidy(directory, root)
+    split = split_far_segments(directory, root, contents[0], interval_bytes, recovery_point)
+    return tidy(directory, root) if split else contents, rewritten, split
 
 
 def _segments(
@@ -349,8 +349,8 @@ def _replay_producers(log: Log, unlisted: Sequence[int] = ()) -> None:
         if segment.size_bytes == 0:
             continue
         listing = segment if segment.base_offset in unlisted else None
-        result = segment.locate(state.end_offset)
-        for position, header in segment.headers(result[0]) if result is not None else ():
+        located = segment.locate(state.end_offset)
+        for position, header in segment.headers(located[0]) if located is not None else ():
             if header.last_offset >= state.end_offset:
                 data = segment.batch_at(position, header.size_bytes) if header.is_control else b""
                 replay_batch(log, header, data, listing)
@@ -369,11 +369,11 @@ def truncate_log(log: Log, offset: int, now_ms: int) -> list[str]:
     """
     with storage_errors(log.root):
         snapshots = sorted(segment_files(log.directory).get(SNAPSHOT_SUFFIX, ()))
-        for taken in snapshots:
-            if taken > offset:  # other records will be below it
-                snapshot_path(log.directory, taken).unlink()
-    gone = [path for path in log.truncate_to(offset, now_ms) if not path.endswith(SNAPSHOT_SUFFIX)]
-    snapshots = [taken for taken in snapshots if taken <= offset]
+        for snapshot_offset in snapshots:
+            if snapshot_offset > offset:  # other records will be below it
+                snapshot_path(log.directory, snapshot_offset).unlink()
+    removed_files = [path for path in log.truncate_to(offset, now_ms) if not path.endswith(SNAPSHOT_SUFFIX)]
+    snapshots = [snapshot_offset for snapshot_offset in snapshots if snapshot_offset <= offset]
     load_newest_snapshot(log.producers, log.directory, snapshots, log.log_end_offset, log.root)
     _replay_producers(log)
-    return gone
+    return removed_files

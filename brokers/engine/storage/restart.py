@@ -16,7 +16,7 @@ def restart_log(log: Log, offset: int, now_ms: int) -> list[str]:
     A crash in between leaves a shorter log, never one with a hole: segments are removed from the end, and the file that
     carries the new start offset comes last. The recovery point must be checkpointed before the next append.
     """
-    gone = log.empty()
+    removed_files = log.empty()
     with storage_errors(log.root):
         for snapshot in Path(log.directory).glob(f"*{SNAPSHOT_SUFFIX}"):
             snapshot.unlink()
@@ -28,4 +28,4 @@ def restart_log(log: Log, offset: int, now_ms: int) -> list[str]:
     log.log_start_offset = log.kept_start_offset = log.log_end_offset = log.recovery_point = offset
     log.producers.clear(offset)
     log.epochs.clear()
-    return [path for path in gone if not path.endswith(SNAPSHOT_SUFFIX)]
+    return [path for path in removed_files if not path.endswith(SNAPSHOT_SUFFIX)]

@@ -74,8 +74,8 @@ def wrong_index(segment: Segment, is_dense: bool) -> str:
         if segment.load_first_timestamp() >= 0:
             return times.path
     else:
-        result = segment.locate(latest.offset)
-        if result is None or result[1].max_timestamp != latest.timestamp_ms:
+        located = segment.locate(latest.offset)
+        if located is None or located[1].max_timestamp != latest.timestamp_ms:
             return times.path
     segment.max_timestamp, segment.max_timestamp_offset = latest
     segment.indexed_timestamp = segment.max_timestamp
@@ -108,8 +108,8 @@ def _sane_aborted(segment: Segment, aborted: AbortedIndex, is_dense: bool) -> bo
 
 
 def _batch_with(segment: Segment, offset: int) -> BatchHeader | None:
-    result = segment.locate(offset)
-    return result[1] if result is not None and result[1].base_offset <= offset else None
+    located = segment.locate(offset)
+    return located[1] if located is not None and located[1].base_offset <= offset else None
 
 
 def indexes_trusted(segment: Segment, is_dense: bool) -> bool:
@@ -137,6 +137,6 @@ def epochs_contradicted(log: Log, start_offset: int) -> bool:
 def _batch_at(log: Log, offset: int) -> BatchHeader | None:
     for segment in reversed(log.segments):
         if segment.base_offset <= offset:
-            result = segment.locate(offset)
-            return None if result is None else result[1]
+            located = segment.locate(offset)
+            return None if located is None else located[1]
     return None

@@ -264,9 +264,9 @@ class Segment:
         Batches behind damage are removed too: their offsets are unknown, and batches that are written later must not
         repeat them.
         """
-        result = self.locate(offset)
-        if result is not None:
-            return result[0], result[1].base_offset
+        located = self.locate(offset)
+        if located is not None:
+            return located[0], located[1].base_offset
         for start in (self.offset_index.lookup(offset), 0):
             end, next_offset = start, self.base_offset
             for position, header in self.headers(start):

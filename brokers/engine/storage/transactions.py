@@ -73,20 +73,20 @@ def replay_batch(log: Log, header: BatchHeader, data: memoryview | bytes = b"", 
         log.producers.update(producer_id, epoch, sequence, last_delta, last_offset, max_timestamp)
 
 
-def aborted_within(log: Log, offset: int, found: FileSlice, wait: bool = True) -> list[tuple[int, int]]:
+def aborted_within(log: Log, offset: int, records: FileSlice, wait: bool = True) -> list[tuple[int, int]]:
     """Returns (producer id, first offset) of the aborted transactions that a reader of `found` needs from `offset` on.
 
     As in Kafka, the list may have a few more than the slice touches, because the offset index gives its upper bound.
     Raises StorageFailed; without `wait`, NotCached instead of waiting for the disk.
     """
     segments = log.segments
-    number = next((at for at, held in enumerate(segments) if held.file is found.file), len(segments))
+    number = next((at for at, candidate in enumerate(segments) if candidate.file is records.file), len(segments))
     if number == len(segments):
         return []
     segment = segments[number]
     if not wait:
         segment.offset_index.ready()
-    upper = segment.offset_index.offset_from(found.position + found.length)
+    upper = segment.offset_index.offset_from(records.position + records.length)
     if upper < 0:
         upper = segments[number + 1].base_offset if number + 1 < len(segments) else log.log_end_offset
     listed: list[tuple[int, int]] = []
@@ -96,8 +96,8 @@ def aborted_within(log: Log, offset: int, found: FileSlice, wait: bool = True) -
             continue
         if not wait:
             index.ready()
-        for line in range(index.first_from(offset), len(index)):
-            producer_id, first_offset, _, stable_offset = index.entry(line)
+        for entry_number in range(index.first_from(offset), len(index)):
+            producer_id, first_offset, _, stable_offset = index.entry(entry_number)
             if first_offset < upper:
                 listed.append((producer_id, first_offset))
             if stable_offset >= upper:

@@ -90,8 +90,8 @@ class Run:
         ]
         has_learned = False
         for base, size, end in dirty:
-            with closing(self._batches(base, size)) as result:
-                for header, data in result:
+            with closing(self._batches(base, size)) as batch_stream:
+                for header, data in batch_stream:
                     if header.last_offset < job.first_dirty:
                         continue
                     if header.is_transactional and not has_learned:
@@ -129,15 +129,15 @@ class Run:
     def _learn_outcomes(self, dirty: Sequence[tuple[int, int]]) -> None:
         """Determines how the transactions of the head ended; their markers may lie beyond it."""
         for base, size in dirty:
-            with closing(self._batches(base, size)) as result:
-                for header, data in result:
+            with closing(self._batches(base, size)) as batch_stream:
+                for header, data in batch_stream:
                     if header.is_control or header.is_transactional:
                         self._outcomes.saw(header, _kind_of(header, data))
         for base, size in self._job.ahead:
             if not self._outcomes.undecided:
                 return
-            with closing(self._batches(base, size)) as result:
-                for header, data in result:
+            with closing(self._batches(base, size)) as batch_stream:
+                for header, data in batch_stream:
                     if header.base_offset >= self._job.committed_offset:
                         break
                     self._outcomes.saw(header, _kind_of(header, data), beyond=True)
@@ -165,8 +165,8 @@ class Run:
         try:
             for source in members:
                 self._listed = _listed_in(job.directory, source.base_offset)
-                with closing(self._batches(source.base_offset, source.size_bytes)) as result:
-                    for header, data in result:
+                with closing(self._batches(source.base_offset, source.size_bytes)) as batch_stream:
+                    for header, data in batch_stream:
                         self._rewrite_batch(source.base_offset, header, data, target)
             modified = os.stat(log_path(job.directory, members[-1].base_offset))  # noqa: PTH116
             target.finish(modified.st_mtime_ns)
@@ -186,7 +186,7 @@ class Run:
         job = self._job
         retention = self._retention(header)
         try:
-            result = rewrite(
+            rewritten = rewrite(
                 data,
                 header,
                 self._offsets,
@@ -196,12 +196,12 @@ class Run:
             )
         except (Malformed, Undecodable, Oversized) as error:
             raise self._unreadable(base_offset, header, error) from None
-        self._kept += result.kept
-        self._dropped += result.dropped
+        self._kept += rewritten.kept
+        self._dropped += rewritten.dropped
         if header.base_offset < job.first_dirty:  # batches of the head were counted when they were mapped
-            self._keyless += result.keyless
-        if result.data is not None:
-            target.add(result.data, header.last_offset, result.largest_timestamp)
+            self._keyless += rewritten.keyless
+        if rewritten.data is not None:
+            target.add(rewritten.data, header.last_offset, rewritten.largest_timestamp)
             aborted = self._listed.get(header.last_offset)
             if aborted is not None and not retention.marker_served:
                 # Some of its data was still there, and a reader may be reading it (CMP-22).

@@ -30,18 +30,18 @@ def swap_in(log: Log, cleaned: Cleaned) -> list[str] | None:
     Returns None, changing nothing, if the log changed meanwhile: retention or truncation removed a source. Readers keep
     their slices (CMP-29). Raises StorageFailed.
     """
-    numbers = [number for number, held in enumerate(log.segments) if held.base_offset in set(cleaned.sources)]
+    numbers = [number for number, source in enumerate(log.segments) if source.base_offset in set(cleaned.sources)]
     sources = [log.segments[number] for number in numbers]
-    intact = [held.base_offset for held in sources] == cleaned.sources and log.active not in sources
+    intact = [source.base_offset for source in sources] == cleaned.sources and log.active not in sources
     stem = f"{log.directory}/{base_name(cleaned.base_offset)}"
-    if not intact or sum(held.size_bytes for held in sources) != cleaned.bytes_before:
+    if not intact or sum(source.size_bytes for source in sources) != cleaned.bytes_before:
         discard(log.directory, log.root)
         return None
     parts = _SEGMENT_PARTS if os.path.exists(stem + RARE_PART + CLEANED_SUFFIX) else PARTS  # noqa: PTH110
     with storage_errors(log.root, halfway=True):
         for part in parts:
             os.rename(stem + part + CLEANED_SUFFIX, stem + part + SWAP_SUFFIX)  # noqa: PTH104
-        gone = log.detach(numbers[0], numbers[-1] + 1)
+        removed_files = log.detach(numbers[0], numbers[-1] + 1)
         for part in parts:
             os.rename(stem + part + SWAP_SUFFIX, stem + part)  # noqa: PTH104
         modified = os.stat(stem + LOG_SUFFIX).st_mtime  # noqa: PTH116
@@ -58,7 +58,7 @@ def swap_in(log: Log, cleaned: Cleaned) -> list[str] | None:
     if parts is not PARTS:
         segment.find_aborted()
     log.attach(numbers[0], segment)
-    return gone
+    return removed_files
 
 
 def discard(directory: str, root: Path) -> None:

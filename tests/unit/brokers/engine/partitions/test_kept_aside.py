@@ -136,13 +136,13 @@ def test_what_was_set_aside_is_told_once(tmp_path: Path) -> None:
     produced(tmp_path)
     table = opened(tmp_path)
     table.become_leader("t", 0, OTHER_ID, 0, {}, now_ms=NOW_MS)
-    ((topic, index, directory),) = table.set_aside
+    ((topic, index, directory),) = table.new_strays
     assert (topic, index) == ("t", 0)
     assert Path(directory).is_dir()
     # The id of a log that was led is known to be right: it belongs to a deleted topic.
-    table.set_aside.clear()
+    table.new_strays.clear()
     table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
-    assert not table.set_aside
+    assert not table.new_strays
     table.close()
 
 
