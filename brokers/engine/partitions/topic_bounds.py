@@ -25,20 +25,20 @@ BOUNDS: Final = {
         "log.segment.delete.delay.ms.max",
         60_000,
         False,
-        "The most that a topic's `file.delete.delay.ms` counts: deleted files take room that is no tenant's.",
+        "Maximum effective `file.delete.delay.ms` of a topic: deleted files take disk space that no tenant pays for.",
     ),
     "flush.messages": Bound(
         "log.flush.interval.messages.min",
         LONG_MAX,
         True,
-        "The least that a topic's `flush.messages` counts. As it stands no number of records forces a flush: how often "
-        "that would be depends on how fast a tenant produces, and all tenants share the disks.",
+        "Minimum effective `flush.messages` of a topic. By default no number of records triggers a flush: how often "
+        "it did would depend on how fast a tenant produces, and all tenants share the disks.",
     ),
     "flush.ms": Bound(
         "log.flush.interval.ms.min",
         30_000,
         True,
-        "The least that a topic's `flush.ms` counts: each flush makes all tenants of the disk wait.",
+        "Minimum effective `flush.ms` of a topic: each flush makes all tenants of the disk wait.",
     ),
 }
 
@@ -47,7 +47,7 @@ SEGMENT_BYTES: Final = Bound(
     "log.segment.bytes.min",
     1 << 20,
     True,
-    "The least that a topic's `segment.bytes` counts: each segment costs files, descriptors and memory.",
+    "Minimum effective `segment.bytes` of a topic: each segment costs files, descriptors and memory.",
 )
 BROKER_BOUNDS: Final = (*BOUNDS.values(), SEGMENT_BYTES)
 
