@@ -70,7 +70,7 @@ async def counted(member: Member) -> int:
     return body["entries"]
 
 
-async def test_what_is_written_is_in_the_image_with_the_change_that_announced_it(member: Member) -> None:
+async def test_written_entries_are_in_the_image_with_their_announced_change(member: Member) -> None:
     change = await add(member, ORDERS, allowed("a"), allowed("b"))
     assert change is not None
     image = await member.until(lambda image: image.config_change >= change)
@@ -84,7 +84,7 @@ async def test_what_is_written_is_in_the_image_with_the_change_that_announced_it
     assert await counted(member) == 1
 
 
-async def test_a_document_goes_with_its_last_entry(member: Member) -> None:
+async def test_a_document_is_deleted_with_its_last_entry(member: Member) -> None:
     await add(member, ORDERS, allowed("a"))
     await add(member, ALL_ORDERS, allowed("a"))
     await remove(member, ORDERS, allowed("a"))
@@ -92,7 +92,7 @@ async def test_a_document_goes_with_its_last_entry(member: Member) -> None:
     assert await counted(member) == 1
 
 
-async def test_what_is_there_already_and_what_is_not_there_is_no_change(member: Member) -> None:
+async def test_adding_existing_and_removing_missing_entries_changes_nothing(member: Member) -> None:
     assert await remove(member, ORDERS, allowed("a")) is None
     await add(member, ORDERS, allowed("a"))
     assert await add(member, ORDERS, allowed("a")) is None
@@ -100,7 +100,7 @@ async def test_what_is_there_already_and_what_is_not_there_is_no_change(member: 
     assert await counted(member) == 1
 
 
-async def test_entries_that_are_added_at_the_same_time_are_all_there(member: Member) -> None:
+async def test_concurrently_added_entries_are_all_kept(member: Member) -> None:
     """Added by two brokers, neither of which has seen the other's write."""
     other = Member(member.tree.ensemble.connect(), broker_id=2, controls=False)  # type: ignore[attr-defined]
     await other.start()
@@ -116,7 +116,7 @@ async def test_entries_that_are_added_at_the_same_time_are_all_there(member: Mem
     await other.stop()
 
 
-async def test_an_instance_has_so_many_entries_whatever_broker_is_asked(
+async def test_the_number_of_entries_of_an_instance_is_limited_on_every_broker(
     member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acl_writes, "ENTRIES_MAX", 3)
@@ -135,7 +135,7 @@ async def test_an_instance_has_so_many_entries_whatever_broker_is_asked(
     assert await counted(member) == 3
 
 
-async def test_what_all_entries_of_an_instance_weigh_has_a_limit(
+async def test_the_size_of_all_entries_of_an_instance_is_limited(
     member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await add(member, ORDERS, allowed("a"))
@@ -156,7 +156,7 @@ async def test_a_thousand_entries_of_one_pattern_fit_into_its_node(member: Membe
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"not json", b'{"resource_type": 2}'])
-async def test_a_document_that_cannot_be_read_closes_and_can_be_removed(member: Member, data: bytes) -> None:
+async def test_an_unreadable_document_denies_everything_and_can_be_removed(member: Member, data: bytes) -> None:
     await add(member, ORDERS, allowed("a"))
     await quiet()
     path, change = paths.instance_acl(MINE, ORDERS.node_name), change_of(MINE, ACLS, ORDERS.node_name)
@@ -178,14 +178,14 @@ async def test_a_document_that_cannot_be_read_closes_and_can_be_removed(member: 
     assert await counted(member) == 0
 
 
-async def test_a_node_of_another_kind_is_left_alone(member: Member) -> None:
+async def test_a_node_of_another_kind_is_ignored(member: Member) -> None:
     """Written by a later version, about resources that this broker does not check."""
     await add(member, ORDERS, allowed("a"))
     await member.tree.commit([Create(paths.instance_acl(MINE, "6:3:token"), b"{}")])
     assert list((await member.watcher.load()).acls.of_instance(MINE)) == [ORDERS.node_name]
 
 
-def test_patterns_are_written_some_at_a_time() -> None:
+def test_patterns_are_written_in_parts() -> None:
     wanted = {ResourcePattern(ResourceType.TOPIC, f"t{n}", PatternType.LITERAL): [allowed("a")] for n in range(120)}
     parts = acl_writes.in_parts(wanted)
     assert [len(part) for part in parts] == [50, 50, 20]

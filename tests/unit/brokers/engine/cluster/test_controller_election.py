@@ -23,7 +23,7 @@ class Interrupted(FakeTree):
         return result
 
 
-async def test_who_lost_the_controllership_while_it_looked_has_not_the_term_of_who_took_it() -> None:
+async def test_a_deposed_controller_does_not_get_the_epoch_of_its_successor() -> None:
     """An operator removed the node to force an election: two brokers would write in one controller epoch."""
     ensemble = FakeEnsemble()
     other = ensemble.connect()

@@ -45,7 +45,7 @@ def instance(topics: Sequence[TopicImage]) -> InstanceImage:
 
 
 @given(sizes, sizes, st.integers(1, 20))
-def test_what_is_shown_and_what_is_in_flight_count_once(
+def test_topics_in_the_image_and_in_flight_count_once(
     there: dict[str, int], in_flight: dict[str, int], added: int
 ) -> None:
     image = instance([shown(name, count) for name, count in there.items()])

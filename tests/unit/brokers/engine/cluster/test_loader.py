@@ -55,7 +55,7 @@ class Interrupted:
         return await self._tree.get_many(wanted)
 
 
-async def test_a_move_that_ends_between_two_readings_is_seen_whole() -> None:
+async def test_a_reassignment_that_ends_between_two_reads_is_read_consistently() -> None:
     ensemble = FakeEnsemble()
     tree = ensemble.connect()
     await stored(tree, (2, 1), (1, 2))
@@ -69,7 +69,7 @@ async def test_a_move_that_ends_between_two_readings_is_seen_whole() -> None:
     assert (topic.partitions[0].replicas, topic.partitions[0].isr) == ((1, 3), (1, 3))
 
 
-async def test_what_stays_at_odds_is_shown_as_it_is() -> None:
+async def test_a_permanent_inconsistency_is_shown_as_stored() -> None:
     """Written by a writer that does not keep them consistent."""
     tree = FakeEnsemble().connect()
     await stored(tree, (1, 2), (1, 3))
@@ -78,7 +78,7 @@ async def test_what_stays_at_odds_is_shown_as_it_is() -> None:
     assert (topic.partitions[0].replicas, topic.partitions[0].isr) == ((1, 2), (1, 3))
 
 
-async def test_a_partition_that_nobody_wrote_is_taken_over_and_the_others_are_read() -> None:
+async def test_unchanged_partitions_are_reused_and_the_others_are_read() -> None:
     tree = FakeEnsemble().connect()
     await stored(tree, (1, 2, 3), (1, 2))
     known = await read_topics(tree, WHOLE, {})
@@ -153,7 +153,7 @@ async def test_of_a_topic_whose_written_states_are_known_only_those_are_read() -
         listening.asked.clear()
 
 
-async def test_of_another_topic_of_the_name_everything_is_read() -> None:
+async def test_a_recreated_topic_is_read_completely() -> None:
     tree = FakeEnsemble().connect()
     await stored(tree, (1, 2), (1, 2))
     before = (await read_topics(tree, WHOLE, {}))[TOPIC]
@@ -166,7 +166,7 @@ async def test_of_another_topic_of_the_name_everything_is_read() -> None:
     assert (await read_topics(tree, {TOPIC: {1}}, {}))[TOPIC] == topic
 
 
-async def test_a_document_that_runs_ahead_of_the_states_named_has_all_of_them_read() -> None:
+async def test_a_document_newer_than_the_named_states_causes_a_complete_read() -> None:
     """The change that names the other half is announced, but not read yet."""
     tree = FakeEnsemble().connect()
     await stored(tree, (2, 1), (1, 2))

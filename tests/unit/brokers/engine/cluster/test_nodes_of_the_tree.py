@@ -92,7 +92,7 @@ async def test_nodes_have_kafkas_names_and_contents(members: list[Member], ensem
         assert not child.startswith(("/isr_change_notification/", "/log_dir_event_notification/"))
 
 
-async def test_nobody_draws_a_broker_id(members: list[Member], ensemble: Recorded) -> None:
+async def test_no_broker_id_is_taken_from_the_sequence(members: list[Member], ensemble: Recorded) -> None:
     """ZK-7: the operator assigns broker ids (decision 20), so the sequence exists and does not change."""
     late = Member(ensemble.connect(), broker_id=1_001, controls=False)
     await late.start()
@@ -104,7 +104,9 @@ async def test_nobody_draws_a_broker_id(members: list[Member], ensemble: Recorde
     await late.stop()
 
 
-async def test_a_deletion_is_an_empty_marker_until_all_is_gone(members: list[Member], ensemble: Recorded) -> None:
+async def test_a_deletion_is_an_empty_marker_until_everything_is_deleted(
+    members: list[Member], ensemble: Recorded
+) -> None:
     """ZK-16, CTL-16, CTL-20: no node of the topic is left afterwards."""
     await members[0].store.delete_topic(members[0].image, instance_id=OURS, name="orders")
     await members[2].until(lambda image: TOPIC not in image.topics)
@@ -119,7 +121,7 @@ async def test_a_deletion_is_an_empty_marker_until_all_is_gone(members: list[Mem
     assert not [path for path in ensemble.nodes if TOPIC in path]
 
 
-async def test_every_state_of_a_controller_is_held_to_its_term_and_has_the_next_epoch(
+async def test_every_state_write_of_a_controller_checks_its_epoch_and_has_the_next_leader_epoch(
     members: list[Member], ensemble: Recorded
 ) -> None:
     """ZK-4, REP-2: also those of the next controller, which continues the epochs."""
@@ -162,7 +164,7 @@ async def test_a_deposed_controller_changes_nothing(members: list[Member], ensem
     assert ensemble.transactions == before
 
 
-async def test_an_isr_that_a_leader_writes_keeps_the_epoch_and_is_refused_over_another_version(
+async def test_an_isr_write_keeps_the_leader_epoch_and_fails_on_another_version(
     members: list[Member], ensemble: Recorded
 ) -> None:
     """REP-2, REP-24, REP-25: only the version of the node increases."""

@@ -69,7 +69,7 @@ async def join(connect: Callable[[], Awaitable[ZooKeeperTree]]) -> AsyncIterator
         await member.session.stop()
 
 
-async def test_a_tree_keeps_what_the_port_promises(connect: Callable[[], Awaitable[ZooKeeperTree]]) -> None:
+async def test_a_real_tree_keeps_the_promises_of_the_interface(connect: Callable[[], Awaitable[ZooKeeperTree]]) -> None:
     tree = await connect()
     fired: list[str] = []
     assert await tree.get("/a", lambda: fired.append("a")) is None
@@ -92,7 +92,7 @@ async def test_a_tree_keeps_what_the_port_promises(connect: Callable[[], Awaitab
     assert [node is not None for node in result] == [True, False, True] * 500
 
 
-async def test_a_topic_has_leaders_in_every_image_within_moments(join: Join) -> None:
+async def test_a_topic_has_leaders_in_every_image_quickly(join: Join) -> None:
     members = [await join(1), await join(2), await join(3)]
     for member in members:
         await member.until(lambda image: is_complete(image) and len(image.brokers) == 3)
@@ -109,7 +109,7 @@ async def test_a_topic_has_leaders_in_every_image_within_moments(join: Join) -> 
     assert statistics.median(took_ms) < CREATION_MEDIAN_MS_MAX
 
 
-async def test_of_two_sessions_one_is_elected_and_the_other_follows_when_it_goes(join: Join) -> None:
+async def test_one_of_two_sessions_is_elected_and_the_other_when_it_ends(join: Join) -> None:
     """CTL-1, CTL-2: epochs strictly increase from 1."""
     first, second = await join(1), await join(2)
     for member in (first, second):
@@ -155,7 +155,7 @@ async def test_the_partitions_of_a_dead_broker_have_no_leader_until_it_is_back(j
     assert image.topics[topic.name].partitions[1].leader_epoch == 2
 
 
-async def test_a_dead_incarnation_is_replaced_at_once_with_its_controllership(
+async def test_a_dead_incarnation_and_its_controllership_are_replaced_at_once(
     join: Join, connect: Callable[[], Awaitable[ZooKeeperTree]]
 ) -> None:
     """kill -9 of the controller and a restart on the same port: nothing waits for the old session to end."""
@@ -170,7 +170,7 @@ async def test_a_dead_incarnation_is_replaced_at_once_with_its_controllership(
     await born_again.stop()
 
 
-async def test_a_broker_id_that_lives_elsewhere_is_refused(
+async def test_a_broker_id_that_is_alive_elsewhere_is_refused(
     join: Join, connect: Callable[[], Awaitable[ZooKeeperTree]]
 ) -> None:
     """ZK-1."""
@@ -180,7 +180,7 @@ async def test_a_broker_id_that_lives_elsewhere_is_refused(
         await intruder.start()
 
 
-async def test_a_broker_whose_id_was_taken_while_it_was_away_gives_up(hosts: str, join: Join) -> None:
+async def test_a_broker_whose_id_was_taken_meanwhile_stops(hosts: str, join: Join) -> None:
     member = await join(1, registration_wait_s=0.1)
     thief = ZooKeeperTree(hosts, session_timeout_ms=SESSION_TIMEOUT_MS)
     await thief.start()
@@ -191,7 +191,7 @@ async def test_a_broker_whose_id_was_taken_while_it_was_away_gives_up(hosts: str
     await thief.stop()
 
 
-async def test_a_restarted_server_is_found_again_and_nothing_is_forgotten(
+async def test_a_restarted_server_is_reconnected_to_and_nothing_is_lost(
     join: Join, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
     """ZooKeeper stops and comes back: the image stays meanwhile, and later requests succeed."""
@@ -214,7 +214,7 @@ async def test_a_restarted_server_is_found_again_and_nothing_is_forgotten(
     assert members[0].fatal == members[1].fatal == []
 
 
-async def test_who_asks_while_the_server_is_away_waits_and_the_loop_goes_on(
+async def test_requests_to_an_unavailable_server_do_not_block_the_loop(
     zookeeper_server: EmbeddedZooKeeper, connect: Callable[[], Awaitable[ZooKeeperTree]]
 ) -> None:
     tree = await connect()
@@ -236,7 +236,7 @@ async def test_who_asks_while_the_server_is_away_waits_and_the_loop_goes_on(
     assert await tree.get("/") is not None
 
 
-async def test_a_server_that_is_not_there_is_an_error_and_not_a_wait_for_ever() -> None:
+async def test_a_missing_server_is_an_error_and_not_an_endless_wait() -> None:
     tree = ZooKeeperTree("127.0.0.1:24097/x", session_timeout_ms=500)
     with pytest.raises(errors.StoreUnavailable):
         await tree.start()

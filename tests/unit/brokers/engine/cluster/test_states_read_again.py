@@ -14,7 +14,7 @@ from tests.testkit.cluster import Member, quiet
 from tests.testkit.fake_store import FakeEnsemble
 
 
-async def test_what_was_written_while_a_topic_made_no_sense_is_read_when_it_does() -> None:
+async def test_states_written_while_a_topic_was_unreadable_are_read_later() -> None:
     """Its image did not change meanwhile, so it lacks more than the states that a change names."""
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1)
@@ -37,7 +37,7 @@ async def test_what_was_written_while_a_topic_made_no_sense_is_read_when_it_does
     await member.stop()
 
 
-async def test_an_id_that_makes_no_sense_stops_nobody_where_only_a_state_is_read() -> None:
+async def test_an_invalid_topic_id_does_not_stop_a_read_of_states() -> None:
     """QUO-75."""
     member = Member(FakeEnsemble().connect(), broker_id=1)
     await member.start()
@@ -59,7 +59,7 @@ async def test_an_id_that_makes_no_sense_stops_nobody_where_only_a_state_is_read
     await member.stop()
 
 
-async def test_of_a_large_topic_only_what_was_written_is_read() -> None:
+async def test_only_written_states_of_a_large_topic_are_read() -> None:
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1)
     await member.start()
@@ -93,7 +93,7 @@ async def test_of_a_large_topic_only_what_was_written_is_read() -> None:
     await member.stop()
 
 
-async def test_of_a_topic_whose_configuration_changed_no_state_is_read() -> None:
+async def test_a_config_change_reads_no_states() -> None:
     """Otherwise a tenant that sets one key of a topic of 1,000 partitions makes each broker read as many nodes."""
     member = Member(FakeEnsemble().connect(), broker_id=1)
     await member.start()

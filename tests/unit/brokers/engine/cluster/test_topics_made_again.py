@@ -58,7 +58,9 @@ def _state_write(ensemble: FakeEnsemble, image: ClusterImage) -> StateWrite:
     return StateWrite(TOPIC, 0, document, partition.version, identity=topic.identity)
 
 
-async def test_who_led_a_topic_writes_no_isr_of_the_one_made_again(member: Member, ensemble: FakeEnsemble) -> None:
+async def test_a_leader_of_a_deleted_topic_writes_no_isr_of_the_recreated_one(
+    member: Member, ensemble: FakeEnsemble
+) -> None:
     before = await _made_again(member)
     late, present = _state_write(ensemble, before), _state_write(ensemble, member.image)
 
@@ -66,7 +68,7 @@ async def test_who_led_a_topic_writes_no_isr_of_the_one_made_again(member: Membe
     assert await member.store.write_isrs([present]) == []
 
 
-async def test_a_controller_with_a_late_image_writes_no_state_of_the_one_made_again(
+async def test_a_controller_with_an_old_image_writes_no_state_of_the_recreated_topic(
     member: Member, ensemble: FakeEnsemble
 ) -> None:
     before = await _made_again(member)
@@ -77,7 +79,7 @@ async def test_a_controller_with_a_late_image_writes_no_state_of_the_one_made_ag
     assert await member.store.write_states(held_epoch, [late]) == [late]
 
 
-async def test_a_controller_with_a_late_image_does_not_delete_the_one_made_again(
+async def test_a_controller_with_an_old_image_does_not_delete_the_recreated_topic(
     member: Member, ensemble: FakeEnsemble
 ) -> None:
     before = await _made_again(member)
@@ -89,9 +91,7 @@ async def test_a_controller_with_a_late_image_does_not_delete_the_one_made_again
     assert set(ensemble.nodes) == nodes
 
 
-async def test_who_deletes_a_topic_by_a_late_image_leaves_the_one_made_again(
-    member: Member, ensemble: FakeEnsemble
-) -> None:
+async def test_a_deletion_with_an_old_image_leaves_the_recreated_topic(member: Member, ensemble: FakeEnsemble) -> None:
     before = await _made_again(member)
 
     with pytest.raises(errors.UnknownTopic):
@@ -99,7 +99,7 @@ async def test_who_deletes_a_topic_by_a_late_image_leaves_the_one_made_again(
     assert paths.topic_deletion(TOPIC) not in ensemble.nodes
 
 
-async def test_a_topic_that_was_made_without_a_node_of_its_id_is_written_and_deleted_as_well(
+async def test_a_topic_without_an_identity_node_is_written_and_deleted_too(
     member: Member, ensemble: FakeEnsemble
 ) -> None:
     topic = member.image.topics[TOPIC]

@@ -252,7 +252,7 @@ async def test_a_burst_of_changes_becomes_few_images() -> None:
     await member.stop()
 
 
-async def test_very_many_instances_at_once_come_in_images_of_a_few_hundred() -> None:
+async def test_very_many_new_instances_are_published_in_images_of_a_few_hundred() -> None:
     """Subscribers process each new instance of an image without yielding to the event loop."""
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1, controls=False)
@@ -280,7 +280,7 @@ async def test_very_many_instances_at_once_come_in_images_of_a_few_hundred() -> 
     ],
 )
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"partitions": 7}', b"\xff", b"null", b'{"partitions":{"x":[]}}'])
-async def test_a_malformed_document_changes_nothing_and_stops_nobody(path: str, body: bytes) -> None:
+async def test_a_malformed_document_changes_nothing_and_stops_no_broker(path: str, body: bytes) -> None:
     """QUO-75, for every kind of document."""
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1, controls=False)
@@ -319,7 +319,7 @@ async def test_a_malformed_document_changes_nothing_and_stops_nobody(path: str, 
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", b"null"])
-async def test_what_is_set_for_brokers_stays_in_force_while_its_document_makes_no_sense(body: bytes) -> None:
+async def test_broker_settings_stay_in_force_while_their_document_is_unreadable(body: bytes) -> None:
     """QUO-75, also at the start of a session."""
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1, controls=False)
@@ -376,7 +376,7 @@ async def test_change_nodes_cleaned_before_they_were_read_make_the_reader_read_e
         await member.stop()
 
 
-async def test_a_whole_reading_that_fails_on_the_way_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_complete_read_that_fails_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     """The logs counted as read when it began, so no other read includes their earlier changes."""
     ensemble = FakeEnsemble()
     writer, reader = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2, controls=False)
@@ -404,7 +404,7 @@ async def test_a_whole_reading_that_fails_on_the_way_is_begun_again(monkeypatch:
         await member.stop()
 
 
-async def test_a_whole_reading_that_is_asked_for_during_another_one_comes_after_it(
+async def test_a_complete_read_requested_during_another_one_follows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The caller was suspended meanwhile (decision 62) and trusts only what was read since."""
@@ -442,7 +442,7 @@ async def test_only_old_change_nodes_are_cleaned() -> None:
     await member.stop()
 
 
-async def test_the_last_image_stays_while_zookeeper_is_away() -> None:
+async def test_the_last_image_stays_while_zookeeper_is_unavailable() -> None:
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1)
     await member.start()
@@ -459,7 +459,7 @@ async def test_the_last_image_stays_while_zookeeper_is_away() -> None:
     await member.stop()
 
 
-async def test_changes_that_follow_each_other_fast_are_read_together() -> None:
+async def test_changes_in_quick_succession_are_read_together() -> None:
     """Each read costs every broker milliseconds, whichever tenant makes the changes."""
     ensemble = FakeEnsemble()
     writer, reader = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2, controls=False)

@@ -93,7 +93,7 @@ def test_only_compacted_topics_are_cleaned_and_the_dirtiest_first(tmp_path: Path
     table.close()
 
 
-def test_the_lags_hold_cleaning_back_or_force_it(tmp_path: Path) -> None:
+def test_the_compaction_lags_delay_or_force_cleaning(tmp_path: Path) -> None:
     """CMP-2, CMP-12, CMP-14."""
     table = opened(tmp_path)
     lagging = _lead(table, "lagging", min_compaction_lag_ms="60000")
@@ -142,7 +142,7 @@ def _cut(table: PartitionTable, partition: Partition, offset: int) -> None:
 
 
 @pytest.mark.parametrize("when", ["between two runs", "under a run"])
-def test_what_is_written_where_a_log_was_cut_is_cleaned_like_all_that_came_later(tmp_path: Path, when: str) -> None:
+def test_records_written_after_a_truncation_are_cleaned(tmp_path: Path, when: str) -> None:
     """CMP-27: otherwise keys that were written twice there would stay twice."""
     table = opened(tmp_path)
     partition = _lead(table, "t")
@@ -167,7 +167,7 @@ def test_what_is_written_where_a_log_was_cut_is_cleaned_like_all_that_came_later
     table.close()
 
 
-def test_a_checkpoint_past_what_a_start_found_is_not_believed_once_the_log_has_grown(tmp_path: Path) -> None:
+def test_a_checkpoint_past_the_log_end_at_start_stays_ignored_when_the_log_grows(tmp_path: Path) -> None:
     """CMP-11."""
     table = opened(tmp_path)
     _produce(_lead(table, "t"), 20)
@@ -181,7 +181,7 @@ def test_a_checkpoint_past_what_a_start_found_is_not_believed_once_the_log_has_g
     table.close()
 
 
-def test_an_error_keeps_a_log_out_until_the_next_start(tmp_path: Path) -> None:
+def test_a_damaged_log_is_excluded_until_the_next_start(tmp_path: Path) -> None:
     """CMP-15."""
     table = opened(tmp_path)
     _produce(_lead(table, "t"), 60)
@@ -195,7 +195,7 @@ def test_an_error_keeps_a_log_out_until_the_next_start(tmp_path: Path) -> None:
     table.close()
 
 
-def test_a_follower_that_cuts_its_log_back_under_a_run_is_cleaned_later(tmp_path: Path) -> None:
+def test_a_log_that_is_truncated_during_a_run_is_cleaned_later(tmp_path: Path) -> None:
     """CMP-15, REP-15: segments that the run read ahead are missing, and no file is damaged."""
     table = opened(tmp_path)
     partition = _lead(table, "t")
@@ -223,7 +223,7 @@ def test_a_follower_that_cuts_its_log_back_under_a_run_is_cleaned_later(tmp_path
     table.close()
 
 
-def test_what_may_pass_is_waited_for_twice_as_long_each_time_within_bounds(tmp_path: Path) -> None:
+def test_the_delay_after_temporary_failures_doubles_up_to_a_maximum(tmp_path: Path) -> None:
     table = opened(tmp_path)
     _produce(_lead(table, "t"), 60)
     cleaner = Cleaner(table, CleanerSettings(backoff_ms=15_000))
@@ -276,7 +276,7 @@ def test_a_broker_that_dies_between_swap_and_checkpoint_loses_nothing(tmp_path: 
     again.close()
 
 
-def test_a_log_that_was_made_anew_does_not_wait_for_the_old_one(tmp_path: Path) -> None:
+def test_a_recreated_log_does_not_wait_for_the_old_one(tmp_path: Path) -> None:
     table = opened(tmp_path)
     _produce(_lead(table, "t"), 60)
     cleaner, work = _planned(table)
@@ -287,7 +287,7 @@ def test_a_log_that_was_made_anew_does_not_wait_for_the_old_one(tmp_path: Path) 
     table.close()
 
 
-def test_an_error_of_the_swap_gives_the_directory_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_swap_takes_the_directory_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LOG-3: the next start finishes or discards it (LOG-35)."""
     table = opened(tmp_path)
     partition = _lead(table, "t")
@@ -315,7 +315,7 @@ def test_an_error_of_the_swap_gives_the_directory_up(tmp_path: Path, monkeypatch
     again.close()
 
 
-def test_a_log_that_no_descriptor_was_left_for_is_cleaned_later(tmp_path: Path) -> None:
+def test_a_log_is_cleaned_later_if_no_descriptor_is_left(tmp_path: Path) -> None:
     table = opened(tmp_path)
     _produce(_lead(table, "t"), 60)
     cleaner = Cleaner(table, CleanerSettings())
@@ -344,7 +344,7 @@ def test_nothing_is_swapped_into_a_log_that_was_deleted(tmp_path: Path) -> None:
     table.close()
 
 
-def test_a_run_ends_with_the_policy_that_asked_for_it(tmp_path: Path) -> None:
+def test_a_run_ends_when_the_topic_is_no_longer_compacted(tmp_path: Path) -> None:
     """CMP-30: from then on the tenant requires every record to be kept, even if a run is unfinished."""
     table = opened(tmp_path)
     partition = _lead(table, "t")
@@ -364,7 +364,7 @@ def test_a_run_ends_with_the_policy_that_asked_for_it(tmp_path: Path) -> None:
     table.close()
 
 
-def test_a_segment_of_nothing_but_a_producers_last_sequence_is_no_damage(tmp_path: Path) -> None:
+def test_a_segment_with_only_a_producers_last_sequence_is_no_damage(tmp_path: Path) -> None:
     """CMP-23: neither for the next clean start nor for `log verify`."""
     table = opened(tmp_path)
     partition = _lead(table, "t")

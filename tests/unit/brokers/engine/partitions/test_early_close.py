@@ -50,7 +50,7 @@ def started(top: Path) -> tuple[PartitionTable, RecoveryReport]:
     return table, table.recover(NOW_MS)
 
 
-def test_what_is_followed_is_on_disk_before_the_end_and_what_is_led_is_left_alone(tmp_path: Path) -> None:
+def test_followed_logs_are_flushed_early_and_led_logs_are_not(tmp_path: Path) -> None:
     table = opened(tmp_path)
     followed = [follow(table, index, 3) for index in range(5)]
     led = lead(table, 9)

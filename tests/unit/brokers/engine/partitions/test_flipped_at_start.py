@@ -164,7 +164,7 @@ def is_unprovable(flip: Flip, whole: Path, clean: bool) -> bool:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_what_a_flipped_bit_changes_is_told_or_refused_and_nothing_else_changes(clean: bool) -> None:
+def test_effects_of_a_flipped_bit_are_reported_or_refused_and_nothing_else_changes(clean: bool) -> None:
     with quick_directory() as home:
         top = home / "run"
         top.mkdir()

@@ -68,7 +68,7 @@ def named(directory: Path) -> dict[tuple[str, int], int]:
     return checkpoints.read_offsets(directory / checkpoints.RECOVERY_POINTS, directory)
 
 
-def test_what_a_leader_acknowledged_behind_followed_holes_outlives_a_kill(tmp_path: Path) -> None:
+def test_records_acknowledged_behind_holes_survive_a_kill(tmp_path: Path) -> None:
     """It followed, led when the other broker died, and dies before its next flush: no other replica has those
     records.
     """
@@ -130,7 +130,7 @@ def test_a_flush_under_way_does_not_name_a_log_that_has_got_a_hole_since(tmp_pat
     table.close()
 
 
-def test_a_topic_made_again_is_named_from_its_first_flush(tmp_path: Path) -> None:
+def test_a_recreated_topic_is_named_from_its_first_flush_on(tmp_path: Path) -> None:
     table = opened(tmp_path)
     follow(table, 0, 5)
     table.delete("t", 0, now_ms=NOW_MS)

@@ -17,7 +17,7 @@ KEY = (TOPIC_ID, 0)
 REPLICA = 2
 
 
-def test_a_partition_that_was_deleted_and_made_again_is_found_again(tmp_path: Path) -> None:
+def test_a_recreated_partition_is_looked_up_again(tmp_path: Path) -> None:
     """REP-32: a reassignment removed the replica from this broker, and the next one brought it back as the leader."""
     table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
     table.recover(NOW_MS)
@@ -63,13 +63,13 @@ def taken(session: FollowerSession, count: int) -> list[str]:
     return [partition.topic for partition in partitions if isinstance(partition, Partition)]
 
 
-def test_an_instance_with_many_partitions_does_not_hold_up_the_replication_of_others(session: FollowerSession) -> None:
+def test_an_instance_with_many_partitions_does_not_delay_the_replication_of_others(session: FollowerSession) -> None:
     assert taken(session, 5) == [MANY, FEW, MANY, FEW, MANY]
     assert taken(session, 100) == [MANY] * 17
     assert not session.has_ready
 
 
-def test_what_was_put_back_comes_first_and_in_its_order(session: FollowerSession) -> None:
+def test_returned_partitions_come_first_and_in_order(session: FollowerSession) -> None:
     lines = [line for line in (session.next_ready() for _ in range(3)) if line is not None]
     session.put_back(lines)
     again = [session.next_ready() for _ in range(4)]

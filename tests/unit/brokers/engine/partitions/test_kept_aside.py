@@ -35,7 +35,7 @@ def flush(table: PartitionTable) -> None:
     batch.finish()
 
 
-def test_a_log_found_with_another_topic_id_is_set_aside_and_never_removed(tmp_path: Path) -> None:
+def test_a_log_with_another_topic_id_becomes_a_stray_and_is_never_removed(tmp_path: Path) -> None:
     """A bit of the topic id may have flipped; the id alone cannot distinguish that from a recreated topic."""
     content = produced(tmp_path)
     metadata = tmp_path / "t-0" / "partition.metadata"
@@ -56,7 +56,7 @@ FOREIGN_FILES = ("dump.sql", "00000000000000000000.log.gz", "nested/000000000000
 
 
 @pytest.mark.parametrize("name", FOREIGN_FILES)
-def test_a_directory_of_somebody_else_is_no_partition_whatever_its_name(tmp_path: Path, name: str) -> None:
+def test_a_foreign_directory_with_the_name_of_a_partition_is_ignored(tmp_path: Path, name: str) -> None:
     """It would be taken for the log of a deleted topic, and be deleted."""
     file = tmp_path / "backup-2024" / name
     file.parent.mkdir(parents=True)
@@ -76,7 +76,7 @@ def test_a_directory_of_somebody_else_is_no_partition_whatever_its_name(tmp_path
         f"{7:020d}.index", f"{7:020d}.snapshot", f"{0:020d}.log.swap", f"{0:020d}.log.deleted",
     ],
 )  # fmt: skip
-def test_what_a_crash_leaves_of_a_partition_is_still_one(tmp_path: Path, name: str) -> None:
+def test_the_files_that_a_crash_leaves_still_count_as_a_partition(tmp_path: Path, name: str) -> None:
     """A directory is created before its files, and the log file is created by the first append."""
     directory = tmp_path / "t-0"
     directory.mkdir()
@@ -90,7 +90,7 @@ def test_what_a_crash_leaves_of_a_partition_is_still_one(tmp_path: Path, name: s
     table.close()
 
 
-def test_a_partition_that_is_named_as_somebody_elses_directory_moves_that_aside(tmp_path: Path) -> None:
+def test_a_foreign_directory_with_the_name_of_a_new_partition_becomes_a_stray(tmp_path: Path) -> None:
     """Its files are kept, even when the topic is deleted, and the disk stays online."""
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-0" / "dump.sql").write_bytes(b"precious")
@@ -106,7 +106,7 @@ def test_a_partition_that_is_named_as_somebody_elses_directory_moves_that_aside(
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
-def test_of_two_directories_of_one_partition_the_further_one_counts(tmp_path: Path, order: tuple[str, str]) -> None:
+def test_of_two_directories_of_one_partition_the_longer_log_is_used(tmp_path: Path, order: tuple[str, str]) -> None:
     """One was copied to another disk by hand, or its disk returned after it was replaced.
 
     Kafka does not start then; here no file is removed either.
@@ -132,7 +132,7 @@ def test_of_two_directories_of_one_partition_the_further_one_counts(tmp_path: Pa
     assert len(list(old.glob("t-0.*-stray/*.log"))) == 1
 
 
-def test_what_was_set_aside_is_told_once(tmp_path: Path) -> None:
+def test_a_new_stray_is_reported_once(tmp_path: Path) -> None:
     produced(tmp_path)
     table = opened(tmp_path)
     table.become_leader("t", 0, OTHER_ID, 0, {}, now_ms=NOW_MS)
@@ -146,7 +146,7 @@ def test_what_was_set_aside_is_told_once(tmp_path: Path) -> None:
     table.close()
 
 
-def test_a_log_that_does_not_say_whose_it_is_is_taken_over_and_says_so_from_then_on(tmp_path: Path) -> None:
+def test_a_log_without_topic_id_is_adopted_and_gets_the_topic_id(tmp_path: Path) -> None:
     produced(tmp_path)
     (tmp_path / "t-0" / "partition.metadata").write_bytes(b"")
     for known in (NO_TOPIC_ID, TOPIC_ID):
@@ -158,7 +158,7 @@ def test_a_log_that_does_not_say_whose_it_is_is_taken_over_and_says_so_from_then
         table.close()
 
 
-def test_a_log_that_a_power_cut_left_without_its_id_is_nobodys(tmp_path: Path) -> None:
+def test_an_unflushed_log_without_topic_id_is_not_adopted_after_a_power_cut(tmp_path: Path) -> None:
     """It may belong to a topic that was deleted and recreated meanwhile. A flushed log has its topic id on disk."""
     for flushed in (False, True):
         root = tmp_path / str(flushed)
@@ -186,7 +186,7 @@ def crashed_with_a_start_of_two(root: Path) -> None:
     crash(table)
 
 
-def test_a_log_that_nobody_knows_begins_anew_where_it_began(tmp_path: Path) -> None:
+def test_a_log_that_replaces_an_unknown_one_keeps_its_start_offset(tmp_path: Path) -> None:
     """LOG-46: if it was the same topic's log, its deleted records stay deleted."""
     crashed_with_a_start_of_two(tmp_path)
     (tmp_path / "t-0" / "partition.metadata").unlink()
@@ -207,7 +207,7 @@ def test_a_log_that_nobody_knows_begins_anew_where_it_began(tmp_path: Path) -> N
     table.close()
 
 
-def test_where_a_log_begins_of_which_a_power_cut_left_nothing_else_is_not_the_next_topics_start(tmp_path: Path) -> None:
+def test_the_start_offset_of_an_unknown_empty_log_is_not_used_for_the_next_topic(tmp_path: Path) -> None:
     """LOG-46: the replica would follow from there, join the ISR, and lead without the records below."""
     crashed_with_a_start_of_two(tmp_path)
     for path in (tmp_path / "t-0").iterdir():
@@ -221,7 +221,7 @@ def test_where_a_log_begins_of_which_a_power_cut_left_nothing_else_is_not_the_ne
     table.close()
 
 
-def test_a_directory_from_before_there_were_ids_is_taken_over_though_nothing_of_it_was_flushed(tmp_path: Path) -> None:
+def test_an_unflushed_directory_from_before_topic_ids_is_adopted(tmp_path: Path) -> None:
     table = opened(tmp_path)
     table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
     produce(table, "t", 0, times=3)
@@ -238,7 +238,7 @@ def test_a_directory_from_before_there_were_ids_is_taken_over_though_nothing_of_
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("before", ["batches", "messages"])
-def test_a_log_with_messages_where_none_can_be_read_is_not_opened_and_nothing_of_it_is_cut_off(
+def test_a_log_with_old_messages_behind_batches_is_not_opened_and_not_truncated(
     tmp_path: Path, magic: int, clean: bool, before: str
 ) -> None:
     content = produced(tmp_path)

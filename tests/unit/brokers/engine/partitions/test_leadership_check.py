@@ -78,7 +78,7 @@ class Stage:
         self.woken += 1
 
 
-def test_every_follower_in_sync_must_have_been_heard(table: PartitionTable) -> None:
+def test_every_in_sync_follower_must_answer(table: PartitionTable) -> None:
     stage = Stage(table)
     question = stage.ask()
     for follower in stage.followers.values():
@@ -128,7 +128,7 @@ def test_a_request_that_may_have_overtaken_another_does_not_count(table: Partiti
     assert question.is_confirmed
 
 
-def test_one_round_answers_all_that_were_asked_before_it(table: PartitionTable) -> None:
+def test_one_round_confirms_all_earlier_checks(table: PartitionTable) -> None:
     stage = Stage(table, isr=(1, 2))
     follower = stage.followers[2]
     follower.asks(names=False)
@@ -141,7 +141,7 @@ def test_one_round_answers_all_that_were_asked_before_it(table: PartitionTable) 
     assert not later.done
 
 
-def test_who_leads_alone_asks_nobody(table: PartitionTable) -> None:
+def test_a_single_in_sync_replica_is_confirmed_at_once(table: PartitionTable) -> None:
     stage = Stage(table, isr=(1,))
 
     assert leads_alone(stage.partition)
@@ -149,7 +149,7 @@ def test_who_leads_alone_asks_nobody(table: PartitionTable) -> None:
     assert stage.followers[2].woken == 0
 
 
-def test_who_is_no_longer_in_sync_is_not_waited_for(table: PartitionTable) -> None:
+def test_a_follower_that_left_the_isr_is_not_waited_for(table: PartitionTable) -> None:
     stage = Stage(table)
     question = stage.ask()
     for _ in range(2):
@@ -162,7 +162,7 @@ def test_who_is_no_longer_in_sync_is_not_waited_for(table: PartitionTable) -> No
     assert question.is_confirmed
 
 
-def test_who_is_about_to_be_in_sync_is_waited_for(table: PartitionTable) -> None:
+def test_a_follower_in_the_proposed_isr_is_waited_for(table: PartitionTable) -> None:
     """REP-24: it may be in sync according to the ISR being written, and lead by now."""
     stage = Stage(table, isr=(1,))
     stage.partition.propose_isr((1, 2))
@@ -171,7 +171,7 @@ def test_who_is_about_to_be_in_sync_is_waited_for(table: PartitionTable) -> None
     assert not stage.ask().done
 
 
-def test_who_follows_in_another_epoch_confirms_nothing(table: PartitionTable) -> None:
+def test_a_follower_in_another_epoch_confirms_nothing(table: PartitionTable) -> None:
     stage = Stage(table, isr=(1, 2))
     question = stage.ask()
     for _ in range(3):
@@ -192,7 +192,7 @@ def test_a_leadership_that_ends_ends_the_question(table: PartitionTable) -> None
     assert stage.woken == 1
 
 
-def test_who_does_not_wait_any_more_takes_no_room(table: PartitionTable) -> None:
+def test_a_cancelled_check_uses_no_memory(table: PartitionTable) -> None:
     stage = Stage(table)
     for _ in range(1_000):
         stage.ask().cancel()
@@ -275,7 +275,7 @@ VERBS = ("send", "arrive", "answer", "receive", "hear_of_another", "ask")
 
 @given(st.lists(st.sampled_from(VERBS), max_size=40))
 @settings(max_examples=300)
-def test_nobody_is_told_that_we_lead_after_a_follower_heard_of_another(verbs: list[str]) -> None:
+def test_no_check_is_confirmed_after_a_follower_learned_of_another_leader(verbs: list[str]) -> None:
     """The network may be arbitrarily slow. A leader that is not deposed gets its confirmation eventually."""
     with some_table() as table:
         stage = Stage(table, isr=(1, 2))
@@ -296,7 +296,7 @@ def test_nobody_is_told_that_we_lead_after_a_follower_heard_of_another(verbs: li
             assert all(question.is_confirmed for question, _ in asked)
 
 
-def test_who_was_asked_and_stays_away_falls_out_of_sync_although_it_had_everything(table: PartitionTable) -> None:
+def test_a_silent_follower_leaves_the_isr_even_if_it_was_caught_up(table: PartitionTable) -> None:
     """REP-22: while nothing is written, nothing else would show that it is gone."""
     stage = Stage(table)
     gone, alive = stage.followers[2].session, stage.followers[3].session
@@ -320,7 +320,7 @@ def test_who_was_asked_and_stays_away_falls_out_of_sync_although_it_had_everythi
     assert laggards(90_000) == ()
 
 
-def test_who_never_came_in_this_epoch_falls_out_of_sync_when_it_is_asked(table: PartitionTable) -> None:
+def test_a_follower_that_never_fetched_in_this_epoch_leaves_the_isr_after_a_check(table: PartitionTable) -> None:
     """It has no session entry that could owe an answer, and there were no records that it could lack."""
     stage = Stage(table)
     stage.partition = lead(table, 1, 2, 3, leader_epoch=EPOCH + 1)

@@ -27,7 +27,7 @@ def produce(partition: Partition, data: memoryview | None = None, *, acks: int =
     return partition.append(data if data is not None else batch(), NOW_MS, acks=acks, produce_version=version)
 
 
-def test_an_append_rewrites_the_header_in_place_and_answers_where_it_went(partition: Partition) -> None:
+def test_an_append_rewrites_the_header_in_place_and_returns_the_offset(partition: Partition) -> None:
     """REC-21, REC-64."""
     produce(partition)
     data = batch()
@@ -38,7 +38,7 @@ def test_an_append_rewrites_the_header_in_place_and_answers_where_it_went(partit
     assert partition.size_bytes == 2 * len(data)
 
 
-def test_a_read_gives_the_bytes_that_were_written(partition: Partition) -> None:
+def test_a_read_returns_the_written_bytes(partition: Partition) -> None:
     data = batch()
     produce(partition, data)
     answer = partition.read(0, 1 << 20, min_one_batch=True)
@@ -49,7 +49,7 @@ def test_a_read_gives_the_bytes_that_were_written(partition: Partition) -> None:
     assert partition.read(3, 1 << 20, min_one_batch=True) == ReadResult(0, 3, 3, 0)
 
 
-def test_errors_in_the_shape_hide_the_start_offset_and_others_tell_it(table: PartitionTable) -> None:
+def test_shape_errors_omit_the_log_start_offset_and_others_include_it(table: PartitionTable) -> None:
     """Observed: -1 with 2, 10, 18, 53, 76 and shape 87; the real value with 45, 32 and 87 found in the records."""
     partition = table.become_leader("t", 0, TOPIC_ID, 0, {"max.message.bytes": "200"}, now_ms=NOW_MS)
     corrupt = batch()
@@ -118,7 +118,7 @@ def test_log_append_time_is_answered(table: PartitionTable) -> None:
     assert produce(partition).log_append_time_ms == NOW_MS
 
 
-def test_a_reader_with_another_epoch_is_told_which_is_behind(partition: Partition) -> None:
+def test_a_reader_with_another_epoch_gets_the_error_for_the_outdated_side(partition: Partition) -> None:
     """LOG-32."""
     assert (
         partition.read(0, 1, min_one_batch=True, current_leader_epoch=2).error_code == error_codes.FENCED_LEADER_EPOCH
@@ -177,7 +177,7 @@ def test_a_fetch_is_woken_once_by_enough_bytes(table: PartitionTable, partition:
     assert not other.waits
 
 
-def test_losing_the_lead_wakes_whoever_waits(partition: Partition) -> None:
+def test_losing_the_leadership_ends_pending_operations(partition: Partition) -> None:
     woken: list[str] = []
     fetch = DelayedRead(lambda: woken.append("fetch"), missing_bytes=1)
     fetch.watch(partition)

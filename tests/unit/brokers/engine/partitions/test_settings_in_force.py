@@ -55,7 +55,7 @@ def is_due(table: PartitionTable, cleaner: Cleaner, now_ms: int, **config: str) 
     return work is not None
 
 
-def test_a_segment_rolls_when_its_index_reaches_the_size_that_is_set_meanwhile(tmp_path: Path) -> None:
+def test_a_segment_rolls_when_its_index_reaches_the_current_maximum(tmp_path: Path) -> None:
     """segment.index.bytes, raised or lowered; a value below the minimum counts as the minimum."""
     table = opened(tmp_path)
     every_batch = {"index.interval.bytes": "0"}
@@ -76,7 +76,7 @@ def test_a_segment_rolls_when_its_index_reaches_the_size_that_is_set_meanwhile(t
     table.close()
 
 
-def test_the_least_lag_holds_cleaning_back_from_the_moment_it_is_set(tmp_path: Path) -> None:
+def test_the_minimum_lag_delays_cleaning_once_it_is_set(tmp_path: Path) -> None:
     """min.compaction.lag.ms."""
     table = opened(tmp_path)
     partition = lead(table, COMPACT)
@@ -91,7 +91,7 @@ def test_the_least_lag_holds_cleaning_back_from_the_moment_it_is_set(tmp_path: P
     table.close()
 
 
-def test_the_greatest_lag_forces_cleaning_and_rolls_the_active_segment(tmp_path: Path) -> None:
+def test_the_maximum_lag_forces_cleaning_and_rolls_the_active_segment(tmp_path: Path) -> None:
     """max.compaction.lag.ms: records in the active segment are cleaned in time too."""
     table = opened(tmp_path)
     partition = lead(table, COMPACT | {"min.cleanable.dirty.ratio": "1"})
@@ -111,7 +111,7 @@ def test_the_greatest_lag_forces_cleaning_and_rolls_the_active_segment(tmp_path:
     table.close()
 
 
-def test_the_dirty_share_that_is_worth_it_is_the_one_of_this_moment(tmp_path: Path) -> None:
+def test_the_current_minimum_dirty_share_applies(tmp_path: Path) -> None:
     """min.cleanable.dirty.ratio, with a log that is half clean."""
     table = opened(tmp_path)
     partition = lead(table, COMPACT)
@@ -133,7 +133,7 @@ def test_the_dirty_share_that_is_worth_it_is_the_one_of_this_moment(tmp_path: Pa
 
 
 @pytest.mark.parametrize("retention_ms", [0, HOUR_MS])
-def test_a_delete_marker_stays_as_long_as_is_set_when_its_time_begins(tmp_path: Path, retention_ms: int) -> None:
+def test_a_tombstone_stays_for_the_retention_set_when_its_time_begins(tmp_path: Path, retention_ms: int) -> None:
     """delete.retention.ms; it was one day when the topic was created."""
     table = opened(tmp_path)
     partition = lead(table, COMPACT | {"min.cleanable.dirty.ratio": "0"})

@@ -36,9 +36,7 @@ def idle(table: PartitionTable) -> None:
     assert not len(table.files)
 
 
-def test_a_produce_and_a_fetch_without_a_descriptor_are_to_be_tried_again(
-    table: PartitionTable, partition: Partition
-) -> None:
+def test_a_produce_and_a_fetch_without_a_descriptor_are_retriable(table: PartitionTable, partition: Partition) -> None:
     assert produce(partition) == 0
     idle(table)
     with none_left():
@@ -57,9 +55,7 @@ def test_a_produce_and_a_fetch_without_a_descriptor_are_to_be_tried_again(
     assert partition.log_end_offset == 4
 
 
-def test_files_that_nobody_uses_are_closed_for_those_that_are_needed(
-    table: PartitionTable, partition: Partition
-) -> None:
+def test_idle_files_are_closed_when_descriptors_are_needed(table: PartitionTable, partition: Partition) -> None:
     other = table.become_leader("ins-a.orders", 1, TOPIC_ID, 3, {}, now_ms=NOW_MS)
     assert produce(partition) == 0
     idle(table)
@@ -138,7 +134,9 @@ def insist(work):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize(("code", "count"), [(errno.EMFILE, 1), (errno.ENFILE, 2), (errno.ENOMEM, 1)])
-def test_a_shortage_at_any_moment_gives_up_no_disk_and_loses_nothing(tmp_path: Path, code: int, count: int) -> None:
+def test_a_shortage_at_any_moment_takes_no_disk_offline_and_loses_no_record(
+    tmp_path: Path, code: int, count: int
+) -> None:
     step = 0
     while True:
         root = tmp_path / str(step)
@@ -170,7 +168,7 @@ def test_a_shortage_at_any_moment_gives_up_no_disk_and_loses_nothing(tmp_path: P
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
-def test_half_a_batch_stays_only_where_nothing_follows_it(
+def test_half_a_batch_stays_only_if_no_batch_follows_it(
     table: PartitionTable, partition: Partition, monkeypatch: pytest.MonkeyPatch, is_cut: bool
 ) -> None:
     """Otherwise the next batch would be written behind it."""

@@ -44,7 +44,7 @@ def test_every_default_is_acceptable_and_documented() -> None:
         ("message.format.version", "3.9"),
     ],
 )
-def test_sound_values_are_accepted(name: str, value: str) -> None:
+def test_valid_values_are_accepted(name: str, value: str) -> None:
     assert check_config({name: value}, {}, {}) == {name: value.strip()}
 
 
@@ -77,7 +77,7 @@ def test_other_values_are_refused(name: str, value: str | None) -> None:
         check_value(name, value)
 
 
-def test_a_description_tells_where_each_value_comes_from() -> None:
+def test_a_description_names_the_source_of_each_value() -> None:
     defaults = topic_defaults({"log.segment.bytes": "2097152", "log.retention.hours": "2", "message.max.bytes": "99"})
     assert defaults == {"segment.bytes": "2097152", "retention.ms": "7200000", "max.message.bytes": "99"}
     lines = {line.setting.name: line for line in describe({"retention.ms": "5"}, defaults)}

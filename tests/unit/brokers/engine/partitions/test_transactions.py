@@ -44,7 +44,7 @@ def test_the_first_batch_of_a_transaction_must_be_verified_and_the_others_need_n
     assert append(partition, of_transaction(7, 2), verification.OPEN).error_code == error_codes.INVALID_TXN_STATE
 
 
-def test_a_guard_is_worth_nothing_after_a_marker(partition: Partition) -> None:
+def test_a_token_is_invalid_after_a_marker(partition: Partition) -> None:
     """The transaction ended between the coordinator's answer and the append, even if the next one is verified by
     now.
     """
@@ -70,7 +70,7 @@ def test_an_epoch_ahead_of_an_open_transaction_must_be_verified_or_no_marker_cou
     assert partition.last_stable_offset == partition.log_end_offset
 
 
-def test_a_later_epoch_that_was_verified_goes_on_with_what_was_left_open(partition: Partition) -> None:
+def test_a_verified_later_epoch_continues_the_open_transaction(partition: Partition) -> None:
     write(partition, 7, 0)
     verification_token = verified(partition, 7, 0, epoch=1)
     assert append(partition, of_transaction(7, 0, epoch=1), verification_token).error_code == 0
@@ -78,7 +78,7 @@ def test_a_later_epoch_that_was_verified_goes_on_with_what_was_left_open(partiti
     assert (partition.last_stable_offset, aborted(partition)) == (3, [(7, 0)])
 
 
-def test_requests_that_ask_together_share_a_guard_and_none_overtakes_the_first(partition: Partition) -> None:
+def test_concurrent_requests_share_a_token_and_none_overtakes_the_first(partition: Partition) -> None:
     first, second = verified(partition, 7, 0), verified(partition, 7, 1)
     assert first == second
     assert append(partition, of_transaction(7, 1), second).error_code == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -86,13 +86,13 @@ def test_requests_that_ask_together_share_a_guard_and_none_overtakes_the_first(p
     assert append(partition, of_transaction(7, 1), second).error_code == 0
 
 
-def test_nobody_is_asked_when_verification_is_off_or_the_append_is_refused_anyway(partition: Partition) -> None:
+def test_no_verification_begins_if_it_is_off_or_the_append_is_refused_anyway(partition: Partition) -> None:
     assert append(partition, of_transaction(7, 0), verification.UNVERIFIED_OK).error_code == 0
     partition.resign()
     assert verified(partition, 8) == transactions.NOT_LED
 
 
-def test_a_producer_with_an_open_transaction_writes_nothing_outside_of_it(partition: Partition) -> None:
+def test_a_producer_with_an_open_transaction_cannot_write_outside_of_it(partition: Partition) -> None:
     """TXN-15, REC-28, REC-59; a wrong sequence and an old epoch are reported first."""
     write(partition, 7, 0, epoch=2)
     plain = [
@@ -113,7 +113,7 @@ def test_a_repeated_batch_is_answered_with_its_offset_as_long_as_its_transaction
     assert append(partition, of_transaction(7, 2, b"c"), verification.OPEN).base_offset == 2
 
 
-def test_after_a_marker_of_another_epoch_sequences_begin_anew(partition: Partition) -> None:
+def test_after_a_marker_of_another_epoch_sequences_start_again(partition: Partition) -> None:
     """The coordinator fences a producer with a marker of the next epoch (TXN-17)."""
     write(partition, 7, 0)
     end(partition, 7, committed=False, epoch=1)
@@ -198,7 +198,7 @@ def test_coordinators_append_without_sequences_in_transactions_and_outside(parti
     assert partition.last_stable_offset == 4
 
 
-def test_a_coordinator_may_ask_for_a_guard(partition: Partition) -> None:
+def test_a_coordinator_may_use_a_token(partition: Partition) -> None:
     refused = append_state(partition, state(producer_id=7, epoch=0), NOW_MS, verification.OPEN)
     assert refused.error_code == error_codes.INVALID_TXN_STATE
     verification_token = verified(partition, 7, -1)
@@ -211,7 +211,7 @@ def test_a_coordinator_may_ask_for_a_guard(partition: Partition) -> None:
     assert append_state(partition, state(producer_id=7, epoch=0), NOW_MS, verification_token).error_code == 0
 
 
-def test_what_a_coordinator_appends_has_limits_and_needs_replicas(table: PartitionTable) -> None:
+def test_coordinator_appends_have_size_limits_and_need_replicas(table: PartitionTable) -> None:
     config = {"max.message.bytes": "200", "min.insync.replicas": "2"}
     partition = table.become_leader("t", 0, TOPIC_ID, 0, config, now_ms=NOW_MS, replicas=(1, 2), isr=(1, 2))
     assert append_state(partition, state(size=300), NOW_MS).error_code == error_codes.MESSAGE_TOO_LARGE

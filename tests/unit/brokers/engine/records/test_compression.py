@@ -52,7 +52,7 @@ def test_both_ends_agree_with_kafka_python(codec: int, data: bytes) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("data", [b"x" * 200_000, bytes(range(256)) * 300])
-def test_every_cut_is_noticed(codec: int, data: bytes) -> None:
+def test_every_truncation_is_detected(codec: int, data: bytes) -> None:
     recompressed = deflate(codec, data)
     boundaries = {len(compression.XERIAL_HEADER)}
     at = len(compression.XERIAL_HEADER)
@@ -68,13 +68,13 @@ def test_every_cut_is_noticed(codec: int, data: bytes) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(rubbish=st.binary(max_size=300))
-def test_rubbish_raises_nothing_else(codec: int, rubbish: bytes) -> None:
+def test_random_bytes_raise_only_the_declared_errors(codec: int, rubbish: bytes) -> None:
     with contextlib.suppress(Undecodable, Oversized):
         inflate(codec, rubbish)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_bomb_is_refused_before_it_unfolds(codec: int) -> None:
+def test_a_bomb_is_refused_before_it_is_decompressed(codec: int) -> None:
     recompressed = deflate(codec, bytes(3_000_000))
     with pytest.raises(Oversized):
         inflate(codec, recompressed, bytes_max=2_999_999)
@@ -83,7 +83,7 @@ def test_a_bomb_is_refused_before_it_unfolds(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", [NONE, *CODECS])
 @pytest.mark.parametrize("data", [b"", b"x", bytes(3_000_000), random.Random(5).randbytes(700_000)])
-def test_what_is_packed_within_a_limit_is_the_same_or_refused(codec: int, data: bytes) -> None:
+def test_compression_within_a_limit_gives_the_same_result_or_is_refused(codec: int, data: bytes) -> None:
     """REC-32."""
     recompressed = deflate(codec, data)
     assert deflate_within(codec, data, len(recompressed)) == recompressed
@@ -138,7 +138,7 @@ def test_every_level_of_zstd_may_be_streamed(level: int) -> None:
 
 @given(data=st.binary(max_size=5_000), copies=st.integers(1, 200), limit=st.sampled_from([1_000, 65_536, 262_144]))
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-def test_what_declares_to_inflate_to_little_does(codec: int, data: bytes, copies: int, limit: int) -> None:
+def test_data_that_declares_a_small_size_has_one(codec: int, data: bytes, copies: int, limit: int) -> None:
     recompressed = memoryview(deflate(codec, data * copies))
     if declares_at_most(codec, recompressed, limit):
         assert len(inflate(codec, recompressed, limit)) <= limit
@@ -148,7 +148,7 @@ def test_what_declares_to_inflate_to_little_does(codec: int, data: bytes, copies
 
 @given(data=st.binary(max_size=200))
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-def test_what_damaged_data_declares_is_no_error(codec: int, data: bytes) -> None:
+def test_the_declared_size_of_damaged_data_raises_no_error(codec: int, data: bytes) -> None:
     assert declares_at_most(codec, memoryview(data), 1_000) in (True, False)
 
 

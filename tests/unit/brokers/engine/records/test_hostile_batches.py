@@ -106,7 +106,7 @@ NOT_ENDING = b"\xff" * 11
     ],
 )
 @pytest.mark.parametrize("codec", range(5))
-def test_rotten_records_are_invalid_behind_every_codec(payload: bytes, codec: int) -> None:
+def test_invalid_records_are_detected_with_every_codec(payload: bytes, codec: int) -> None:
     """REC-22, REC-24, REC-62: a compressed batch is decompressed for the check and stored unchanged."""
     assert code_of(batch(deflate(codec, payload), attributes=codec)) == error_codes.INVALID_RECORD
     sound = batch(deflate(codec, record()), attributes=codec)
@@ -128,7 +128,7 @@ def test_any_negative_length_of_a_key_or_a_value_is_null(negative: int) -> None:
     ("base_ms", "delta", "declared_ms"),
     [(LONG_MAX, LONG_MAX, -2), (LONG_MIN, LONG_MIN, 0), (LONG_MAX, 1, LONG_MIN), (-1, LONG_MIN, LONG_MAX)],
 )
-def test_times_that_run_over_are_stored_as_64_bits_tell_them(base_ms: int, delta: int, declared_ms: int) -> None:
+def test_overflowing_timestamps_are_stored_as_64_bit_values(base_ms: int, delta: int, declared_ms: int) -> None:
     """REC-23, REC-56: Kafka accepts them, and so does every reader."""
     view = memoryview(batch(record(timestamp_delta=delta), base_ms=base_ms))
     data, _, true_max, *_ = check_batch(view, check_shape(view, 9), BatchRules(), NOW_MS)
@@ -141,7 +141,7 @@ def test_times_that_run_over_are_stored_as_64_bits_tell_them(base_ms: int, delta
     assert code_of(view, bounded) == (error_codes.NONE if declared_ms == LONG_MAX else error_codes.INVALID_TIMESTAMP)
 
 
-def test_seventy_thousand_headers_are_no_fault() -> None:
+def test_seventy_thousand_headers_are_accepted() -> None:
     """REC-22: Kafka has no limit."""
     data = batch(record(headers=encode_signed(70_000) + EMPTY_HEADER * 70_000))
     assert code_of(data) == code_of(data, COMPACTED) == error_codes.NONE
@@ -174,9 +174,7 @@ BOMBS = {
 @pytest.mark.skipif(finder.is_installed(), reason="compiled functions are not seen by a profile hook")
 @pytest.mark.parametrize("kind", BOMBS)
 @pytest.mark.parametrize("rules", [BatchRules(), COMPACTED], ids=["plain", "compacted"])
-def test_a_small_batch_that_inflates_to_very_many_parts_is_too_large_before_each_is_looked_at(
-    kind: str, rules: BatchRules
-) -> None:
+def test_a_small_batch_with_very_many_parts_is_refused_before_each_is_read(kind: str, rules: BatchRules) -> None:
     """REC-47, REC-62: the event loop of all tenants reads them.
 
     A producer that gets this error sends smaller batches.
@@ -192,7 +190,7 @@ def test_a_small_batch_that_inflates_to_very_many_parts_is_too_large_before_each
     assert calls < CALLS_MAX
 
 
-def test_as_many_records_and_headers_as_may_be_are_taken() -> None:
+def test_the_maximum_numbers_of_records_and_headers_are_accepted() -> None:
     few = record(None, None)
     assert code_of(batch(few * RECORDS_PER_BATCH_MAX, RECORDS_PER_BATCH_MAX), BatchRules(batch_bytes_max=1 << 30)) == 0
     more = RECORDS_PER_BATCH_MAX + 1
@@ -203,7 +201,7 @@ def test_as_many_records_and_headers_as_may_be_are_taken() -> None:
     assert code_of(batch(b"".join([*many, one_more]), 3)) == error_codes.MESSAGE_TOO_LARGE
 
 
-def test_pieces_that_inflate_to_nothing_are_limited() -> None:
+def test_the_number_of_empty_compressed_parts_is_limited() -> None:
     """REC-4, REC-62: each gzip member used to cost another copy of all following ones."""
     nothing = gzip.compress(b"", mtime=0)
     whole = gzip.compress(record(), mtime=0)
@@ -220,7 +218,7 @@ def test_pieces_that_inflate_to_nothing_are_limited() -> None:
     assert code_of(batch(fine + block(b""), attributes=SNAPPY)) == error_codes.MESSAGE_TOO_LARGE
 
 
-def test_a_block_of_snappy_counts_for_a_kilobyte_that_inflates() -> None:
+def test_a_snappy_block_counts_as_a_kilobyte_of_output() -> None:
     """REC-4, REC-62: a batch of 160 KB takes 80 ms, and a request can have six hundred of them."""
     budget = InflationBudget(1_001 * 1_024)
     nothing = bytes(cramjam.snappy.compress_raw(b""))

@@ -99,7 +99,7 @@ def test_a_wrapper_at_offset_zero_counts_from_zero() -> None:
     assert [m.offset for m in read_set(wrapped(1, GZIP, block, offset=0))] == [0, 1, 2]
 
 
-def test_the_brokers_time_on_a_wrapper_is_the_time_of_all_inside() -> None:
+def test_log_append_time_of_a_wrapper_applies_to_all_inner_messages() -> None:
     """REC-11."""
     block = b"".join(encode_message(1, at, at, None, b"v") for at in range(3))
     result = read_set(wrapped(1, SNAPPY, block, offset=2, flags=0x08))
@@ -139,19 +139,19 @@ def test_the_brokers_time_on_a_wrapper_is_the_time_of_all_inside() -> None:
         "an unknown format",
     ],
 )
-def test_what_is_wrong_is_told_by_its_kind(data: bytes, fault: type[Exception]) -> None:
+def test_each_fault_raises_its_error(data: bytes, fault: type[Exception]) -> None:
     with pytest.raises(fault):
         list(read_set(data))
 
 
-def test_a_cut_entry_at_the_end_is_left_out() -> None:
+def test_an_incomplete_entry_at_the_end_is_omitted() -> None:
     """REC-60."""
     for cut in range(1, len(VEC_3)):
         assert [entry.end for entry in entries(VEC_2 + VEC_3[:cut])] == [len(VEC_2)]
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_make_a_reader_fail_in_another_way(data: bytes) -> None:
+def test_random_bytes_raise_only_the_declared_errors(data: bytes) -> None:
     try:
         list(read_set(data))
     except (Corrupt, Invalid):

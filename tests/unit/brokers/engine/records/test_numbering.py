@@ -34,7 +34,7 @@ def block_of(runs: list[tuple[int, int, int]], off: tuple[float, int] | None) ->
 
 @given(RUNS, OFF)
 @settings(max_examples=300, deadline=None)
-def test_the_fast_look_says_what_the_slow_one_says(runs: list[tuple[int, int, int]], off: tuple[float, int]) -> None:
+def test_the_fast_check_agrees_with_the_slow_one(runs: list[tuple[int, int, int]], off: tuple[float, int]) -> None:
     block, count = block_of(runs, off)
     hop(block, count)
     deltas = [delta for delta, _ in stamps(block, count)]
@@ -46,7 +46,7 @@ def test_the_fast_look_says_what_the_slow_one_says(runs: list[tuple[int, int, in
 
 @pytest.mark.parametrize("wrong", [None, 0, 63, 64, 8_191, 8_192, 19_999])
 @pytest.mark.parametrize("size", [20, 90])
-def test_deltas_of_every_width_are_told_apart(wrong: int | None, size: int) -> None:
+def test_wrong_deltas_of_every_width_are_detected(wrong: int | None, size: int) -> None:
     block = b"".join(
         encode_record(Record(0, None, b"v" * size), index ^ (1 if index == wrong else 0), 0) for index in range(20_000)
     )
@@ -55,7 +55,7 @@ def test_deltas_of_every_width_are_told_apart(wrong: int | None, size: int) -> N
 
 
 @pytest.mark.parametrize("body", [b"\x00" + b"\xff" * 20, b"\x00\x00" + b"\xff" * 12])
-def test_what_is_no_number_is_malformed(body: bytes) -> None:
+def test_an_invalid_integer_is_malformed(body: bytes) -> None:
     block = bytes((2 * len(body),)) + body
     with pytest.raises(Malformed):
         is_numbered(block * 6, 6)

@@ -45,7 +45,7 @@ def watermark_of(world: ReplicaWorld, broker: int) -> int:
     return partition.high_watermark
 
 
-def test_a_follower_that_restarts_before_it_knows_the_high_watermark_keeps_what_is_committed(
+def test_a_follower_that_restarts_before_it_knows_the_high_watermark_keeps_committed_records(
     world: ReplicaWorld,
 ) -> None:
     """REP-18 a: without epochs it truncated the log to its own high watermark, and was elected without the rest."""
@@ -73,7 +73,7 @@ def test_a_follower_that_restarts_before_it_knows_the_high_watermark_keeps_what_
     assert [record.offset for record in world.acknowledged] == [0]
 
 
-def test_logs_converge_when_the_one_that_lagged_leads_first(world: ReplicaWorld) -> None:
+def test_logs_converge_when_the_lagging_replica_leads_first(world: ReplicaWorld) -> None:
     """REP-18 b: the same offsets have other records of another epoch."""
     world.produce(1)
     fetch(world, *BROKERS)
@@ -92,7 +92,7 @@ def test_logs_converge_when_the_one_that_lagged_leads_first(world: ReplicaWorld)
     assert world.batches(1) == world.batches(2)
 
 
-def test_two_changes_of_leaders_in_short_order_converge(world: ReplicaWorld) -> None:
+def test_two_leader_changes_in_quick_succession_converge(world: ReplicaWorld) -> None:
     """KIP-279: the leader never had the follower's epoch; both go back to an epoch that both know."""
     world.produce(1)
     fetch(world, 2, 3)
@@ -113,7 +113,7 @@ def test_two_changes_of_leaders_in_short_order_converge(world: ReplicaWorld) -> 
     assert world.batches(2) == world.batches(3)
 
 
-def test_an_epoch_without_records_is_given_up_with_the_lead(world: ReplicaWorld) -> None:
+def test_an_epoch_without_records_is_dropped_with_the_leadership(world: ReplicaWorld) -> None:
     world.produce(1)
     fetch(world, 2, 3)
     lead(world, 2, 2)
@@ -124,7 +124,7 @@ def test_an_epoch_without_records_is_given_up_with_the_lead(world: ReplicaWorld)
     assert world.fetch(2) == "caught up"
 
 
-def test_a_leader_that_is_behind_the_times_is_not_believed(world: ReplicaWorld) -> None:
+def test_an_outdated_leader_is_not_trusted(world: ReplicaWorld) -> None:
     """LOG-32: a follower in the next epoch fetches, and the old leader does not know that epoch."""
     lead(world, 2, 3)
     partition = world.replicas[3].partition
@@ -134,7 +134,7 @@ def test_a_leader_that_is_behind_the_times_is_not_believed(world: ReplicaWorld) 
     assert world.fetch(3) == f"refused with {error_codes.UNKNOWN_LEADER_EPOCH}"
 
 
-def test_a_follower_that_is_behind_the_times_is_fenced(world: ReplicaWorld) -> None:
+def test_an_outdated_follower_is_fenced(world: ReplicaWorld) -> None:
     lead(world, 1)
     world.replicas[3].kill()
     world.elect(1)
@@ -143,7 +143,7 @@ def test_a_follower_that_is_behind_the_times_is_fenced(world: ReplicaWorld) -> N
     assert world.fetch(2) == f"refused with {error_codes.FENCED_LEADER_EPOCH}"
 
 
-def test_an_isr_that_lost_its_race_is_never_acted_on(world: ReplicaWorld) -> None:
+def test_an_isr_that_lost_its_race_never_takes_effect(world: ReplicaWorld) -> None:
     """REP-25: the old leader tries to remove 2 from the ISR and does not know that 2 leads."""
     lead(world, 2, 2)
     world.produce(1)
@@ -160,7 +160,7 @@ def test_an_isr_that_lost_its_race_is_never_acted_on(world: ReplicaWorld) -> Non
     assert world.acknowledged == []
 
 
-def test_a_laggard_leaves_and_a_follower_that_caught_up_comes_back(world: ReplicaWorld) -> None:
+def test_a_lagging_follower_leaves_the_isr_and_joins_it_when_caught_up(world: ReplicaWorld) -> None:
     """REP-22, REP-23: meanwhile the high watermark waits for the members of both ISRs."""
     world.produce(1)
     for _ in range(2):
@@ -178,7 +178,7 @@ def test_a_laggard_leaves_and_a_follower_that_caught_up_comes_back(world: Replic
     assert world.state.isr == (1, 3, 2)
 
 
-def test_a_broker_that_came_back_with_less_is_in_sync_only_after_it_caught_up(world: ReplicaWorld) -> None:
+def test_a_broker_that_lost_records_joins_the_isr_only_when_caught_up(world: ReplicaWorld) -> None:
     """REP-20: a power cut destroyed its tail, and it was back before anybody noticed."""
     world.produce(1)
     fetch(world, 2, 3)
@@ -201,7 +201,7 @@ def test_a_broker_that_came_back_with_less_is_in_sync_only_after_it_caught_up(wo
     assert world.batches(2) == world.batches(3)
 
 
-def test_a_follower_below_the_leaders_log_begins_again_where_it_does(world: ReplicaWorld) -> None:
+def test_a_follower_below_the_leaders_log_restarts_at_its_start(world: ReplicaWorld) -> None:
     """REP-9."""
     for _ in range(12):
         world.produce(1)
@@ -221,7 +221,7 @@ def test_a_follower_below_the_leaders_log_begins_again_where_it_does(world: Repl
     assert world.batches(3) == world.batches(1)[8:]
 
 
-def test_a_log_that_starts_within_a_batch_is_followed_from_there(world: ReplicaWorld) -> None:
+def test_a_log_that_starts_within_a_batch_is_replicated_from_there(world: ReplicaWorld) -> None:
     """LOG-46: records were deleted up to an offset within a batch."""
     world.produce(1, 3)
     leader = world.replicas[1].partition
@@ -237,7 +237,7 @@ def test_a_log_that_starts_within_a_batch_is_followed_from_there(world: ReplicaW
     assert world.batches(3) == world.batches(1)
 
 
-def test_too_few_in_sync_refuse_acks_all(tmp_path: Path) -> None:
+def test_too_few_in_sync_replicas_refuse_acks_all(tmp_path: Path) -> None:
     """REP-13."""
     world = ReplicaWorld(tmp_path, min_insync=2)
     for broker in BROKERS:

@@ -129,7 +129,7 @@ TestPlanAndLeader = PlanAndLeader.TestCase
 TestPlanAndLeader.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-def test_full_requests_begin_with_whoever_was_not_served_last() -> None:
+def test_full_requests_begin_with_partitions_that_were_not_served_last() -> None:
     plan = FetchPlan()
     for index in range(3):
         plan.follow(replica(index))
@@ -149,6 +149,6 @@ def test_session_epochs_wrap_to_one() -> None:
     assert next_epoch(2**31 - 1) == 1
 
 
-def test_the_first_retry_is_soon_and_none_is_later_than_the_back_off() -> None:
+def test_the_first_retry_is_early_and_none_is_later_than_the_back_off() -> None:
     """REP-6."""
     assert [retry_delay_ms(failures) for failures in (1, 2, 6, 7, 100, 10_000)] == [25, 50, 800, 1_000, 1_000, 1_000]

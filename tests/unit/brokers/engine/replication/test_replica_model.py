@@ -117,7 +117,7 @@ class Replicas(RuleBasedStateMachine):
                 self.seen[key] = partition.high_watermark
 
 
-def test_nothing_acknowledged_is_lost_whatever_happens_to_replicas() -> None:
+def test_no_acknowledged_record_is_lost_whatever_happens_to_replicas() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Replicas,
         settings=settings(

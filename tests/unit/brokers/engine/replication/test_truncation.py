@@ -41,7 +41,9 @@ def parted_logs(draw: st.DrawFn) -> tuple[list[int], list[int], int]:
 
 
 @given(parted_logs(), st.booleans())
-def test_a_follower_ends_with_exactly_what_both_have(logs: tuple[list[int], list[int], int], idle_epoch: bool) -> None:
+def test_a_follower_ends_with_exactly_the_common_prefix(
+    logs: tuple[list[int], list[int], int], idle_epoch: bool
+) -> None:
     follower, leader, common = logs
     current = max([*follower, *leader, 0]) + 2
     leader_epochs = epochs_of(leader, led_in=current)
@@ -63,7 +65,7 @@ def test_a_follower_ends_with_exactly_what_both_have(logs: tuple[list[int], list
     assert follower == leader[: len(follower)]
 
 
-def test_what_the_leader_does_not_have_is_cut_and_what_it_does_not_reach_is_kept() -> None:
+def test_records_unknown_to_the_leader_are_truncated_and_common_ones_are_kept() -> None:
     epochs = epochs_of([1, 1, 2, 2, 5])
     assert truncation_offset(epochs, 5, leader_epoch=2, leader_end_offset=3) == 3
     assert truncation_offset(epochs, 5, leader_epoch=2, leader_end_offset=9) == 4
@@ -72,7 +74,7 @@ def test_what_the_leader_does_not_have_is_cut_and_what_it_does_not_reach_is_kept
     assert truncation_offset(epochs, 5, leader_epoch=0, leader_end_offset=0) == 0
 
 
-def test_an_offset_out_of_range_is_complete_by_both_ends_of_the_leaders_log() -> None:
+def test_an_out_of_range_offset_is_resolved_by_both_ends_of_the_leaders_log() -> None:
     """REP-9."""
     assert after_out_of_range(10, leader_start_offset=0, leader_end_offset=7) == OutOfRange(truncate_to=7)
     assert after_out_of_range(10, leader_start_offset=12, leader_end_offset=20) == OutOfRange(restart_at=12)

@@ -51,7 +51,7 @@ def run(log: SimulatedLog, acked: list[Record]) -> None:
 
 @pytest.mark.parametrize("refused", [FULL, BROKEN])
 @pytest.mark.parametrize("lasting", [False, True])
-def test_an_error_at_any_operation_is_told_and_loses_nothing_acknowledged(refused: int, lasting: bool) -> None:
+def test_an_error_at_any_operation_is_reported_and_loses_no_acknowledged_record(refused: int, lasting: bool) -> None:
     step = sent = 0
     while True:
         with quick_directory() as home:

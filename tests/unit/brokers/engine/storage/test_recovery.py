@@ -138,7 +138,7 @@ def test_a_bad_index_is_rebuilt(tmp_path: Path, suffix: str, damage: str) -> Non
     assert len(read_all(again, max_bytes=100)) == log.log_end_offset
 
 
-def test_debris_of_a_crash_is_tidied(tmp_path: Path) -> None:
+def test_debris_of_a_crash_is_removed(tmp_path: Path) -> None:
     """LOG-35."""
     log = new_log(tmp_path / "t-0", SMALL)
     append(log, values(3))
@@ -152,7 +152,7 @@ def test_debris_of_a_crash_is_tidied(tmp_path: Path) -> None:
     assert again.log_end_offset == 3
 
 
-def test_what_is_no_file_of_a_log_is_told_and_left_alone(tmp_path: Path) -> None:
+def test_foreign_files_are_reported_and_ignored(tmp_path: Path) -> None:
     """A copy or a note of a person disturbs neither a start nor a swap that a crash interrupted."""
     directory = tmp_path / "t-0"
     log = new_log(directory, SMALL)

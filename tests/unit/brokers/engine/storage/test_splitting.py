@@ -149,7 +149,7 @@ def test_a_hole_before_the_next_segment_is_no_reason_to_split(tmp_path: Path) ->
     check_split(log, near.records + further.records)
 
 
-def test_where_nothing_lies_within_reach_of_the_base_the_log_begins_where_it_did(tmp_path: Path) -> None:
+def test_a_log_without_batches_in_range_of_its_base_keeps_its_start(tmp_path: Path) -> None:
     """A consumer that waits at the base stays within the log."""
     legacy = write_segment(tmp_path / "t-0", BASE, [BASE + 2 * FAR, BASE + 2 * FAR + 3])
     log, report = reopen(legacy.directory, CONFIG, clean=False)
@@ -211,7 +211,7 @@ def test_a_part_without_batches_lists_no_transactions(tmp_path: Path, clean: boo
 
 
 @pytest.mark.parametrize("cut", [1, 70])
-def test_a_torn_end_is_cut_off_behind_what_is_intact(tmp_path: Path, cut: int) -> None:
+def test_a_torn_end_is_truncated_after_the_last_intact_batch(tmp_path: Path, cut: int) -> None:
     legacy = write_segment(tmp_path / "t-0", BASE, [BASE, BASE + FAR, BASE + FAR + 3, BASE + FAR + 6], indexed=False)
     path = legacy.directory / f"{BASE:020d}.log"
     path.write_bytes(path.read_bytes()[:-cut])
@@ -221,7 +221,7 @@ def test_a_torn_end_is_cut_off_behind_what_is_intact(tmp_path: Path, cut: int) -
     check_split(log, legacy.records[:-3])
 
 
-def test_nothing_is_split_where_what_lies_beyond_is_damaged(tmp_path: Path) -> None:
+def test_nothing_is_split_if_the_distant_batches_are_damaged(tmp_path: Path) -> None:
     """Recovery truncates the log before the damage and reports it."""
     legacy = write_segment(tmp_path / "t-0", BASE, [BASE, BASE + FAR], indexed=False)
     path = legacy.directory / f"{BASE:020d}.log"
@@ -255,7 +255,7 @@ def test_a_flipped_bit_in_the_last_offset_splits_nothing(
     check_split(log, legacy.records[:-3])
 
 
-def test_a_far_batch_below_the_recovery_point_is_believed(tmp_path: Path) -> None:
+def test_a_distant_batch_below_the_recovery_point_is_accepted(tmp_path: Path) -> None:
     legacy = write_segment(tmp_path / "t-0", BASE, [BASE, BASE + FAR], indexed=False)
     log, report = reopen(legacy.directory, CONFIG, clean=False, recovery_point=BASE + FAR + 3)
     assert (report.split_segments, report.truncated_bytes) == (1, 0)
@@ -273,7 +273,7 @@ def test_messages_of_an_old_format_are_split_as_they_are_rewritten(tmp_path: Pat
     check_split(log, [(offset, Record(NOW_MS, b"k", b"%d" % offset)) for offset in offsets])
 
 
-def test_the_tool_says_beforehand_what_a_start_would_split(tmp_path: Path) -> None:
+def test_the_tool_reports_in_advance_which_segments_a_start_would_split(tmp_path: Path) -> None:
     legacy = write_segment(tmp_path / "t-0", BASE, [BASE, BASE + FAR, BASE + FAR + 3])
     path = legacy.directory / f"{BASE:020d}.log"
     content = path.read_bytes()
@@ -298,7 +298,7 @@ def segments(draw: st.DrawFn) -> list[int]:
 
 @given(bases=segments(), clean=st.booleans(), indexed=st.booleans(), is_closed=st.booleans())
 @settings(max_examples=150)
-def test_whatever_the_gaps_are_every_record_is_read(
+def test_every_record_is_readable_with_any_gaps(
     tmp_path_factory: pytest.TempPathFactory, bases: list[int], clean: bool, indexed: bool, is_closed: bool
 ) -> None:
     directory = tmp_path_factory.mktemp("log") / "t-0"
@@ -342,7 +342,7 @@ def test_a_crash_at_any_step_leaves_every_record(first: int) -> None:
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_a_segment_that_will_be_split_is_no_fault_to_who_verifies(tmp_path: Path, closed: bool) -> None:
+def test_a_segment_that_will_be_split_is_no_fault_for_log_verify(tmp_path: Path, closed: bool) -> None:
     directory = tmp_path / "t-0"
     write_segment(directory, BASE, [BASE, BASE + FAR, BASE + FAR + 3])
     if closed:
@@ -359,7 +359,7 @@ def test_a_segment_that_will_be_split_is_no_fault_to_who_verifies(tmp_path: Path
 
 
 @pytest.mark.parametrize("bit", [31, 40])
-def test_a_far_batch_that_a_start_does_not_believe_is_a_fault(tmp_path: Path, bit: int) -> None:
+def test_a_distant_batch_that_a_start_does_not_accept_is_a_fault(tmp_path: Path, bit: int) -> None:
     write_segment(tmp_path / "t-0", BASE, [BASE, BASE + 3, BASE + 3 + 2**bit], indexed=False)
     code, rows = inspect("verify", tmp_path, "--compacted")
     faults = [row for row in rows if row["row"] == "fault"]

@@ -37,7 +37,7 @@ def listed(log: Log) -> list[list[tuple[int, ...]]]:
     ]
 
 
-def test_an_entry_stays_for_the_run_that_takes_the_data_and_goes_with_the_next(tmp_path: Path) -> None:
+def test_an_entry_stays_in_the_run_that_removes_the_data_and_is_removed_by_the_next(tmp_path: Path) -> None:
     """For a transaction that spans two segments the entry is in the segment of its marker."""
     log = new_log(tmp_path / "t-0")
     data_of(log, 7, 0)

@@ -92,7 +92,7 @@ def test_an_error_anywhere_in_a_run_leaves_the_log_as_it_was(tmp_path: Path, mon
     _check(log, written)
 
 
-def test_an_error_anywhere_in_a_swap_is_told_and_the_next_start_has_everything(
+def test_an_error_anywhere_in_a_swap_is_reported_and_the_next_start_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The directory goes offline (LOG-3); in either of the two states a start finds every last value."""
