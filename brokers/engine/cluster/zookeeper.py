@@ -69,7 +69,7 @@ class _LoopQueue:
 class _Wake:
     """Wakes kazoo's connection thread: replaces both ends of kazoo's socket pair, with one byte per queued request.
 
-    kazoo's own socket pair holds fewer than 300 bytes. While ZooKeeper is unavailable nobody reads them, and the
+    kazoo's own socket pair holds fewer than 300 bytes. While ZooKeeper is unavailable they are not read, and the
     writer, which is the event loop, would block until it is back.
     """
 

@@ -67,7 +67,7 @@ class LogRecovery:
             self._table.flusher.checkpoint_recovery_points()
 
     def _is_further(self, found: Partition, existing: Partition, report: RecoveryReport) -> bool:
-        """True if the log `found` goes further than `held`, another directory of the same partition.
+        """True if the log `found` goes further than `existing`, another directory of the same partition.
 
         The shorter one is renamed as a stray: it was copied, or its disk was offline and it was replaced meanwhile.
         """

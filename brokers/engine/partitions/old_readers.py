@@ -34,8 +34,8 @@ class Converted(NamedTuple):
 
 
 def read_messages(partition: Partition, file_slice: FileSlice, magic: int, first_offset: int, work: Work) -> Converted:
-    """Returns the batches of `found` as messages of format `magic` from `first_offset` on, none if no `work` is left
-    (REC-31).
+    """Returns the batches of `file_slice` as messages of format `magic` (REC-31), from `first_offset` on, limited by
+    `work`.
 
     The thread that owns the slice releases it, and reports disk errors to the partition.
     """

@@ -74,7 +74,8 @@ def replay_batch(log: Log, header: BatchHeader, data: memoryview | bytes = b"", 
 
 
 def aborted_within(log: Log, offset: int, records: FileSlice, wait: bool = True) -> list[tuple[int, int]]:
-    """Returns (producer id, first offset) of the aborted transactions that a reader of `found` needs from `offset` on.
+    """Returns (producer id, first offset) of the aborted transactions that a reader of `records` from `offset` on
+    needs.
 
     As in Kafka, the list may have a few more than the slice touches, because the offset index gives its upper bound.
     Raises StorageFailed; without `wait`, NotCached instead of waiting for the disk.

@@ -336,7 +336,7 @@ async def test_broker_settings_stay_in_force_while_their_document_is_unreadable(
     await member.tree.commit([Create(f"{paths.BROKER_CONFIGS}/one", b"{}")])
     await quiet()
     assert member.image.broker_configs == known
-    assert member.image.brokers is registered, "the log of settings says nothing of who is registered"
+    assert member.image.brokers is registered, "the log of settings does not concern registrations"
     member.watcher.mark(Part.EVERYTHING)
     await quiet()
     assert member.image.broker_configs == known

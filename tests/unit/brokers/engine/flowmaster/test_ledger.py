@@ -30,7 +30,7 @@ def test_one_hot_broker_gets_nearly_everything_within_three_reports() -> None:
         world.round()
     assert world.shares[1] >= 0.93 * 20 * MB
     assert world.sum_bps <= 20 * MB
-    assert min(world.shares) >= 20 * MB // 3 // 40, "whoever begins can begin"
+    assert min(world.shares) >= 20 * MB // 3 // 40, "a new broker gets a share"
 
 
 def test_the_hot_spot_moves_and_the_bandwidth_follows_within_three_reports() -> None:
@@ -79,7 +79,7 @@ def test_a_share_is_raised_only_after_the_others_reported_lower_ones() -> None:
         world.round(silent=(3,))
         assert world.sum_bps <= 20 * MB
     static_bps = world.layout.static_bps(20 * MB)
-    assert world.shares[2] == static_bps[3], "who says nothing keeps its share"
+    assert world.shares[2] == static_bps[3], "a silent broker keeps its share"
     assert 13 * MB - MB <= world.shares[0] <= 20 * MB - static_bps[3]
 
 

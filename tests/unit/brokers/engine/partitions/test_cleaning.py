@@ -238,7 +238,7 @@ def test_the_delay_after_temporary_failures_doubles_up_to_a_maximum(tmp_path: Pa
         now_ms += wait_ms
     assert waits == [15_000, 30_000, 60_000, 120_000, 240_000, 480_000, 600_000, 600_000, 600_000]
     work = cleaner.plan(NOW_MS - 1)
-    assert work is not None, "a clock that was set back makes nobody wait longer"
+    assert work is not None, "a clock that was set back makes no log wait longer"
     _do(cleaner, work)
     assert cleaner.retries == {}
     _produce(_lead(table, "t"), 60)

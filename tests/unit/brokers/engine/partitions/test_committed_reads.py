@@ -316,7 +316,7 @@ def test_the_producer_that_ended_a_transaction_last_is_evicted_last() -> None:
     for producer_id in range(1, PRODUCERS_MAX + 1):
         state.update_in_transaction(producer_id, 0, 0, 0, producer_id, NOW_MS)
     state.update(PRODUCERS_MAX + 1, 0, 0, 0, 0, NOW_MS)
-    assert len(state.producers) == PRODUCERS_MAX + 1, "nobody could go"
+    assert len(state.producers) == PRODUCERS_MAX + 1, "no producer could be evicted"
     for producer_id in (3, 1, 2):
         state.end_transaction(producer_id, 0, 0, PRODUCERS_MAX + 10, NOW_MS)
     successor = ProducerState()

@@ -85,7 +85,7 @@ def test_repeated_reads_behind_damage_need_no_other_scan(log: SimulatedLog, tmp_
         assert partition.read(offset, 1 << 20, min_one_batch=True).error_code == error_codes.CORRUPT_MESSAGE
     away.rename(file)
     log.truncate(1)
-    assert not partition.log.segments[0].damaged, "what was cut off is written anew"
+    assert not partition.log.segments[0].damaged, "the truncated part is written again"
 
 
 def test_a_start_reports_where_a_log_was_truncated(log: SimulatedLog, tmp_path: Path) -> None:

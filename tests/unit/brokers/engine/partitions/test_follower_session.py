@@ -28,7 +28,7 @@ def test_a_recreated_partition_is_looked_up_again(tmp_path: Path) -> None:
     assert not session.asks(KEY, (0, 6, 0, -1, 0, 1_000), before, NOW_MS)
     line = session.lines[KEY]
     assert line.code == error_codes.UNKNOWN_LEADER_EPOCH
-    assert line.partition is None, "what was refused is looked for anew"
+    assert line.partition is None, "a refused partition is looked up again"
 
     table.delete("t", 0, now_ms=NOW_MS)
     after = table.become_leader("t", 0, TOPIC_ID, 6, {}, now_ms=NOW_MS, replicas=(1, REPLICA), isr=(1,))

@@ -128,7 +128,7 @@ def test_of_two_directories_of_one_partition_the_longer_log_is_used(tmp_path: Pa
         assert result is not None
         assert (result.log_end_offset, result.log.root) == (end_offset, young)
         table.close()
-    assert not report.damages, "it was told at the first start"
+    assert not report.damages, "it was reported at the first start"
     assert len(list(old.glob("t-0.*-stray/*.log"))) == 1
 
 

@@ -307,7 +307,7 @@ def test_a_silent_follower_leaves_the_isr_even_if_it_was_caught_up(table: Partit
         assert leadership is not None
         return lagging((1, 2, 3), 1, leadership.followers, end_offset, now_ms, 500, unanswered(stage.partition))
 
-    assert laggards(90_000) == (), "nobody was asked"
+    assert laggards(90_000) == (), "no check was sent"
     stage.ask()
     assert unanswered(stage.partition) == {2, 3}
     for _ in range(2):
@@ -327,7 +327,7 @@ def test_a_follower_that_never_fetched_in_this_epoch_leaves_the_isr_after_a_chec
     stage.followers[2].asks(names=True, leader_epoch=EPOCH + 1)
     leadership = stage.partition.leadership
     assert leadership is not None
-    assert unanswered(stage.partition) == frozenset(), "nobody was asked"
+    assert unanswered(stage.partition) == frozenset(), "no check was sent"
 
     question = stage.ask()
     for _ in range(3):

@@ -65,7 +65,7 @@ def test_an_epoch_ahead_of_an_open_transaction_must_be_verified_or_no_marker_cou
         append_state(partition, bytearray(state), NOW_MS, verification.OPEN).error_code == error_codes.INVALID_TXN_STATE
     )
     assert verified(partition, 7, 0, epoch=9) > verification.OPEN
-    assert append(partition, of_transaction(7, 1), verification.OPEN).error_code == 0, "who is in it goes on"
+    assert append(partition, of_transaction(7, 1), verification.OPEN).error_code == 0, "it continues its transaction"
     assert end(partition, 7, committed=True).error_code == 0
     assert partition.last_stable_offset == partition.log_end_offset
 

@@ -215,7 +215,7 @@ async def test_a_deleted_partition_is_done(world: World, after: ClusterImage) ->
 
 async def test_a_transaction_without_partitions_is_done(world: World) -> None:
     world.send(markers("tx"))
-    assert world.done == {}, "nobody is called back from inside"
+    assert world.done == {}, "no callback is called from inside `send`"
 
     await world.finished()
 

@@ -165,7 +165,7 @@ async def test_a_lost_broker_is_retried_with_increasing_delays() -> None:
     task = await world.ask("a")
     world.links[-1].owner.on_up()
     world.links[-1].answer(7)
-    assert (await task).error_code == 7, "a connection that came up starts the back-off anew"
+    assert (await task).error_code == 7, "a connection that came up resets the back-off"
 
 
 async def test_a_timeout_closes_the_connection_and_fails_all_requests() -> None:

@@ -76,7 +76,7 @@ def test_an_error_at_any_operation_is_reported_and_loses_no_acknowledged_record(
                 if attempts <= step:
                     break
                 sent += 1
-                assert top in log.table.offline_directories, f"nobody was told of {refused} at operation {step}"
+                assert top in log.table.offline_directories, f"{refused} at operation {step} was not reported"
                 assert os.strerror(refused) in log.table.offline_directories[top]
                 refusal = log.partition.append(
                     memoryview(build_batch([Record(0, None, b"")])), 0, acks=1, produce_version=9

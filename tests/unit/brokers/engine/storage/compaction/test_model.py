@@ -151,7 +151,7 @@ class CompactedLog(RuleBasedStateMachine):
                 path.unlink()
         self.log, report = reopen(self.home / "t-0", CONFIG, clean=not crash)
         assert report.truncated_bytes == 0
-        assert self._producers() == producers, "CMP-23: every producer goes on where it was"
+        assert self._producers() == producers, "CMP-23: every producer continues where it was"
 
     def _producers(self) -> dict[int, tuple[int, CachedBatch]]:
         """Returns the producer state without timestamps: a batch that lost records carries the timestamp of the
