@@ -28,7 +28,7 @@ async def read_users(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tupl
 
     An unreadable document is omitted, so that the previous one stays in force.
     """
-    return await _read(tree, wanted, paths.instance_user, UserDocument.from_json, _as_it_was)
+    return await _read(tree, wanted, paths.instance_user, UserDocument.from_json, _keep_previous)
 
 
 async def read_acls(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], AclDocument | None]:
@@ -36,7 +36,7 @@ async def read_acls(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tuple
 
     An unreadable document denies everything for its resource, because it may deny more than the previous one.
     """
-    return await _read(tree, wanted, paths.instance_acl, AclDocument.from_json, _closed)
+    return await _read(tree, wanted, paths.instance_acl, AclDocument.from_json, _deny_all)
 
 
 async def read_certificates(
@@ -48,7 +48,7 @@ async def read_certificates(
         wanted,
         paths.instance_route_certificates,
         CertificatesDocument.from_json,
-        _nobody,
+        _no_certificates,
         CERTIFICATES_PARSED_AT_ONCE_MAX,
     )
 
@@ -63,7 +63,7 @@ async def read_all_certificates(
 
 async def read_oauth(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], OAuthDocument | None]:
     """Returns OAuth configurations by instance and node name, with the rules of `read_users`."""
-    return await _read(tree, wanted, paths.instance_oauth_node, OAuthDocument.from_json, _as_it_was)
+    return await _read(tree, wanted, paths.instance_oauth_node, OAuthDocument.from_json, _keep_previous)
 
 
 async def read_all_users(
@@ -90,23 +90,23 @@ async def read_all_oauth(
     return before.only(wanted).with_changes(await read_oauth(tree, wanted))
 
 
-class _Unknown(Exception):
+class _NoReplacement(Exception):
     """There is no replacement for an unreadable document."""
 
 
-def _as_it_was(_node_name: str) -> NoReturn:
-    raise _Unknown
+def _keep_previous(_node_name: str) -> NoReturn:
+    raise _NoReplacement
 
 
-def _nobody(_route_name: str) -> CertificatesDocument:
+def _no_certificates(_route_name: str) -> CertificatesDocument:
     return CertificatesDocument()
 
 
-def _closed(node_name: str) -> AclDocument:
+def _deny_all(node_name: str) -> AclDocument:
     try:
         return AclDocument.closed(node_name)
     except ValueError:
-        raise _Unknown from None
+        raise _NoReplacement from None
 
 
 async def _list(tree: Tree, instance_ids: Iterable[str], kind: str) -> list[tuple[str, str]]:
@@ -120,7 +120,7 @@ async def _read(
     wanted: Sequence[tuple[str, str]],
     path_of: Callable[[str, str], str],
     parse: Callable[[bytes], T],
-    instead: Callable[[str], T],
+    replacement: Callable[[str], T],
     parsed_at_once_max: int = PARSED_AT_ONCE_MAX,
 ) -> dict[tuple[str, str], T | None]:
     nodes = await tree.get_many([path_of(*key) for key in wanted]) if wanted else []
@@ -131,6 +131,6 @@ async def _read(
         try:
             result[key] = None if node is None else loader.understand(path_of(*key), node, parse)
         except loader.Malformed:
-            with suppress(_Unknown):
-                result[key] = instead(key[1])
+            with suppress(_NoReplacement):
+                result[key] = replacement(key[1])
     return result

@@ -116,14 +116,18 @@ async def read_topics(
     """
     result = await _read_once(tree, wanted, known)
     for _ in range(READINGS_MAX - 1):
-        mixed = [name for name, topic in result.items() if topic is not None and not all(map(_fits, topic.partitions))]
+        mixed = [
+            name
+            for name, topic in result.items()
+            if topic is not None and not all(map(_is_consistent, topic.partitions))
+        ]
         if not mixed:
             break
         result |= await _read_once(tree, dict.fromkeys(mixed), known)
     return result
 
 
-def _fits(partition: PartitionImage) -> bool:
+def _is_consistent(partition: PartitionImage) -> bool:
     return partition.isr is partition.replicas or set(partition.isr) <= set(partition.replicas)
 
 
@@ -154,7 +158,7 @@ async def _read_once(
                 parsed[name] = understand(paths.topic(name), node, _topic_document)
             except Malformed:
                 result[name] = known.get(name)
-    only = {name: _only(requested[name], document, known.get(name)) for name, document in parsed.items()}
+    only = {name: _states_to_read(requested[name], document, known.get(name)) for name, document in parsed.items()}
     indexes = {
         name: sorted(document.assignment if only[name] is None else only[name] or ())
         for name, document in parsed.items()
@@ -188,7 +192,7 @@ async def _read_once(
     return result
 
 
-def _only(indexes: Set[int] | None, document: TopicDocument, known: TopicImage | None) -> Set[int] | None:
+def _states_to_read(indexes: Set[int] | None, document: TopicDocument, known: TopicImage | None) -> Set[int] | None:
     """Returns the partitions whose states must be read, None for all; a topic with another id keeps no states."""
     if indexes is None or known is None or known.topic_id != _topic_id(document.topic_id):
         return None

@@ -172,7 +172,7 @@ class ClusterWatcher:
             if Part.CHANGES in marked:
                 entities |= await self._read_log(Part.CHANGES)
             if Part.CONFIG_CHANGES in marked:
-                entities |= {_documents_alone(entity) for entity in await self._read_log(Part.CONFIG_CHANGES)}
+                entities |= {_documents_only(entity) for entity in await self._read_log(Part.CONFIG_CHANGES)}
         except _Hole:
             log.info("change_log_has_a_hole")
             await self._load()
@@ -202,7 +202,7 @@ class ClusterWatcher:
         quotas = await loader.read_quotas(self._tree, quota_paths) if quota_paths else {}
         documents = await self._changed_documents(image, entities)
         changed = await loader.read_instances(self._tree, instances) if instances else {}
-        image = await self._publish_all_but_the_last_of(changed)
+        image = await self._publish_excess(changed)
         self._current.publish(
             image.with_changes(
                 controller_id=controller,
@@ -220,7 +220,7 @@ class ClusterWatcher:
             )
         )
 
-    async def _publish_all_but_the_last_of(self, changed: dict[str, InstanceDocument | None]) -> ClusterImage:
+    async def _publish_excess(self, changed: dict[str, InstanceDocument | None]) -> ClusterImage:
         """Publishes new instances in parts, removes them from `changed`, and returns the image published last.
 
         Deleted instances are not published separately: data read together with them must not restore parts of them.
@@ -362,7 +362,7 @@ def _split(entities: Iterable[str]) -> list[tuple[str, str]]:
     return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
 
 
-def _documents_alone(entity: str) -> str:
+def _documents_only(entity: str) -> str:
     """Returns the entity of a topic's documents for a config change, which does not change partition states."""
     match entity.split("/"):
         case ["topics", name]:

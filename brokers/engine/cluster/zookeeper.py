@@ -209,10 +209,10 @@ class ZooKeeperTree:
     async def get(self, path: str, watch: Watch | None = None) -> Node | None:
         while True:
             try:
-                data, stat = await self._ask(self._client.get_async(path, _watcher(watch)))
+                data, stat = await self._await_result(self._client.get_async(path, _watcher(watch)))
             except tree.NoNode:
                 # Only `exists` leaves a watch on a missing node; if it was created meanwhile, it is read again.
-                if watch is None or await self._ask(self._client.exists_async(path, _watcher(watch))) is None:
+                if watch is None or await self._await_result(self._client.exists_async(path, _watcher(watch))) is None:
                     return None
                 continue
             return _node(data, stat)
@@ -223,7 +223,7 @@ class ZooKeeperTree:
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
         try:
-            names: list[str] = await self._ask(self._client.get_children_async(path, _watcher(watch)))
+            names: list[str] = await self._await_result(self._client.get_children_async(path, _watcher(watch)))
         except tree.NoNode:
             return None
         return names
@@ -243,7 +243,7 @@ class ZooKeeperTree:
                     transaction.delete(path, version=-1 if version is None else version)
                 case Check(path, version):
                     transaction.check(path, version)
-        results = await self._ask(transaction.commit_async())
+        results = await self._await_result(transaction.commit_async())
         for index, result in enumerate(results):
             if isinstance(result, Exception) and not isinstance(
                 result, kazoo_errors.RolledBackError | kazoo_errors.RuntimeInconsistency
@@ -262,11 +262,11 @@ class ZooKeeperTree:
             for part in chroot.strip("/").split("/") if chroot else ():
                 path += f"/{part}"
                 # Creating an existing node requires a permission that a broker does not have at the root.
-                if await self._ask(self._client.exists_async(path)) is not None:
+                if await self._await_result(self._client.exists_async(path)) is not None:
                     continue
                 acl = _kazoo_acl(self._identity.access.absolute_acl(path)) if self._identity else None
                 try:
-                    await self._ask(self._client.create_async(path, acl=acl))
+                    await self._await_result(self._client.create_async(path, acl=acl))
                 except tree.NodeExists:
                     continue
         finally:
@@ -287,7 +287,7 @@ class ZooKeeperTree:
                 )
             # Responses of a session come in the order of its requests, so after the last one all are there.
             with contextlib.suppress(tree.NoNode):
-                await self._ask(window[-1])
+                await self._await_result(window[-1])
             for result in window:
                 if not result.ready():
                     raise StoreUnavailable("ZooKeeper answered out of order")
@@ -300,7 +300,7 @@ class ZooKeeperTree:
                     raise _translated(error, repr(error), 0)
         return answers
 
-    async def _ask(self, result: Any) -> Any:
+    async def _await_result(self, result: Any) -> Any:
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def done(response: Any) -> None:
@@ -320,9 +320,9 @@ class ZooKeeperTree:
 
     def _on_kazoo_state(self, state: str) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell_state, _STATES[state])
+            self._loop.call_soon_threadsafe(self._notify_state, _STATES[state])
 
-    def _tell_state(self, state: SessionState) -> None:
+    def _notify_state(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:
             self._connected.set()
         for subscriber in self._subscribers:

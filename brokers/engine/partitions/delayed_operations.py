@@ -46,7 +46,7 @@ class WatchedPartition(Protocol):
     def leadership(self) -> ReplicatedWaits | None: ...
 
 
-def _nobody() -> None:
+def _do_nothing() -> None:
     """Replaces `wake` of an ended operation."""
 
 
@@ -70,7 +70,7 @@ class DelayedOperation:
     def cancel(self) -> None:
         """Ends the operation without calling `wake`, when the connection is closed."""
         self.done = True
-        self.wake = _nobody
+        self.wake = _do_nothing
         self._leave()
 
     def end(self) -> None:
@@ -78,7 +78,7 @@ class DelayedOperation:
         if not self.done:
             self.done = True
             self._leave()
-            wake, self.wake = self.wake, _nobody
+            wake, self.wake = self.wake, _do_nothing
             wake()
 
     def _register(self, partition: WatchedPartition) -> None:
@@ -122,7 +122,7 @@ class DelayedRead(DelayedOperation):
     def end(self) -> None:
         if not self.done:
             self.done = True
-            wake, self.wake = self.wake, _nobody
+            wake, self.wake = self.wake, _do_nothing
             wake()
 
     def leave(self) -> None:

@@ -51,7 +51,7 @@ class FollowedPartition(DelayedOperation):
     )
 
     def __init__(self, session: FollowerSession, key: Key, wanted: Wanted) -> None:
-        super().__init__(session.nobody)
+        super().__init__(session.do_nothing)
         self.session = session
         self.key = key
         self.wanted = wanted
@@ -80,7 +80,7 @@ class FollowedPartition(DelayedOperation):
 
     def on_start(self, partition: WatchedPartition) -> None:
         self.session.moved(self)
-        self.session.hasten()
+        self.session.complete_pending_fetch()
 
     def on_lost(self, partition: WatchedPartition) -> None:
         """Makes the partition ready: the next request, or the waiting one, returns the error."""
@@ -129,7 +129,7 @@ class FollowerSession:
         self._asked_last = 0
         self._asked_before = 0
 
-    def nobody(self) -> None:
+    def do_nothing(self) -> None:
         """Does nothing: followed partitions do not wake a request by themselves."""
 
     # -- requests of the follower -------------------------------------------------------------------------------------
@@ -243,9 +243,9 @@ class FollowerSession:
                 self._ready[line.owner] = deque((line,))
             else:
                 queue.append(line)
-        self.hasten()
+        self.complete_pending_fetch()
 
-    def hasten(self) -> None:
+    def complete_pending_fetch(self) -> None:
         """Completes the request that waits."""
         wake = self._wake
         if wake is not None:
@@ -271,7 +271,7 @@ class FollowerSession:
         """
         if question > self.owed and question > self.heard:
             self.owed = question
-            self.hasten()
+            self.complete_pending_fetch()
 
     @property
     def is_owed(self) -> bool:

@@ -40,12 +40,12 @@ class LogRecovery:
         self,
         table: RecoveredTable,
         partitions: dict[PartitionKey, Partition],
-        nobodys: set[PartitionKey],
+        unidentified: set[PartitionKey],
         config: TopicConfig,
     ) -> None:
         self._table = table
         self._partitions = partitions
-        self._nobodys = nobodys
+        self._unidentified = unidentified
         self._config = config
 
     def load(self, root: LogRoot, report: RecoveryReport, now_ms: int) -> None:
@@ -57,7 +57,7 @@ class LogRecovery:
                 continue
             self._partitions[key] = partition
             if loader.is_left_by_power_cut(key, partition):
-                self._nobodys.add(key)
+                self._unidentified.add(key)
             log = partition.log
             if log.hole_offset != NO_HOLE:
                 self._table.flusher.recovery_points.has_holes(key, log.log_end_offset)
@@ -75,7 +75,7 @@ class LogRecovery:
         shorter, longer = (existing, found) if further else (found, existing)
         directory, root = shorter.log.directory, self._table.root_of(shorter)
         key = (existing.topic, existing.index)
-        self._nobodys.discard(key)
+        self._unidentified.discard(key)
         self._table.flusher.recovery_points.forget(key)
         for segment in shorter.log.segments:
             segment.file.retire()

@@ -69,11 +69,11 @@ class PartitionTable:
         # (topic, partition, directory) of logs renamed as strays for another topic id; the reporter clears it.
         self.new_strays: list[tuple[str, int, str]] = []
         # Logs that have no topic id because of a power cut.
-        self._nobodys: set[PartitionKey] = set()
+        self._unidentified: set[PartitionKey] = set()
         # Called with each follower partition whose log start was advanced by local retention.
-        self.on_start_moved: Callable[[Partition], object] = _nobody
+        self.on_start_moved: Callable[[Partition], object] = _ignore
         # Called with each partition whose log was truncated or restarted.
-        self.on_shortened: Callable[[Partition], object] = _nobody
+        self.on_shortened: Callable[[Partition], object] = _ignore
         self.away: frozenset[int] = frozenset()
         self.room_of: Callable[[str], StorageRoom] = unbounded  # storage limit of the instance of a topic
         self.disks = {path: DiskSpace() for path in settings.roots}
@@ -96,7 +96,7 @@ class PartitionTable:
         if it passes: a root must neither be served in part nor start empty.
         """
         report = RecoveryReport()
-        recovery = LogRecovery(self, self._partitions, self._nobodys, self._config({}))
+        recovery = LogRecovery(self, self._partitions, self._unidentified, self._config({}))
         for root in self._roots:
             try:
                 root.open(self.settings.broker_id, self.settings.cluster_id)
@@ -333,7 +333,7 @@ class PartitionTable:
             if offset >= log.log_end_offset:
                 log.epochs.truncate_end(offset)
                 return
-            _tell_damage(log, offset)
+            _report_damage(log, offset)
             gone = truncate_log(log, offset, now_ms)
         except StorageFailed as failure:
             self.directory_failed(failure)
@@ -375,11 +375,11 @@ class PartitionTable:
         leader.
         """
         partition = self._partitions.get((topic, index))
-        is_nobodys, start_offset = (topic, index) in self._nobodys, 0
-        if partition is not None and (is_nobodys or partition.topic_id not in (topic_id, NO_TOPIC_ID)):
+        is_unidentified, start_offset = (topic, index) in self._unidentified, 0
+        if partition is not None and (is_unidentified or partition.topic_id not in (topic_id, NO_TOPIC_ID)):
             # The topic id of a partition in use came from the cluster; otherwise it is from a file that may be damaged.
             self.delete(topic, index, now_ms=now_ms, keep=not partition.replicas)
-            if is_nobodys and was_led:
+            if is_unidentified and was_led:
                 # If the log belonged to this topic after all, its deleted records stay deleted.
                 start_offset = partition.log.log_start_offset
             partition = None
@@ -450,7 +450,7 @@ class PartitionTable:
             return
         partition.resign()
         self.flusher.outdated.add((topic, index))
-        self._nobodys.discard((topic, index))
+        self._unidentified.discard((topic, index))
         self.flusher.recovery_points.forget((topic, index))
         root = self.root_of(partition)
         for segment in partition.log.segments:
@@ -487,7 +487,7 @@ def _configure(partition: Partition, view: TopicConfig) -> None:
     partition.log.config = view.log_of(partition.topic, partition.index)
 
 
-def _tell_damage(log: Log, offset: int) -> None:
+def _report_damage(log: Log, offset: int) -> None:
     """Reports damage before `offset`, at which the log will be truncated."""
     try:
         log.position_of(offset)
@@ -495,5 +495,5 @@ def _tell_damage(log: Log, offset: int) -> None:
         damage.met(log, met, offset)
 
 
-def _nobody(_: Partition) -> None:
+def _ignore(_: Partition) -> None:
     """Does nothing: the default callback before replication or cleaning is set up."""

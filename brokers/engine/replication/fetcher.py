@@ -105,7 +105,7 @@ class Fetcher:
         if known == broker:
             return
         self._broker = broker
-        if known is not None and broker is not None and _place(known) == _place(broker):
+        if known is not None and broker is not None and _address(known) == _address(broker):
             return
         self.close()
         self._failures = self._paused_until_ms = 0
@@ -138,7 +138,7 @@ class Fetcher:
         now_ms = self._context.clock.monotonic_ms()
         greeted_ms = now_ms if self._is_up else self._linked_ms
         if now_ms - (self._sent[0].sent_ms if self._sent else greeted_ms) > ANSWER_MS_MAX:
-            self._give_up(f"no answer for {ANSWER_MS_MAX} ms")
+            self._disconnect(f"no answer for {ANSWER_MS_MAX} ms")
         else:
             self._link.trim()
 
@@ -167,7 +167,7 @@ class Fetcher:
                 self._linked_ms = now_ms
                 self._link = self._context.connect(self._broker, self)
         elif self._is_up:
-            self._go_on(overtaking=True)
+            self._send_next(overtaking=True)
 
     # -- connection ----------------------------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class Fetcher:
         self._link = None
         self._pause(reason)
 
-    def _give_up(self, reason: str) -> None:
+    def _disconnect(self, reason: str) -> None:
         if self._link is not None:
             self._link.close()
             self.on_down(reason)
@@ -202,7 +202,7 @@ class Fetcher:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def _go_on(self, *, overtaking: bool = False) -> None:
+    def _send_next(self, *, overtaking: bool = False) -> None:
         """Sends the next request, if something must be requested that no pending request asks for."""
         sent, plan = self._sent, self.plan
         if not self._is_up:
@@ -210,7 +210,7 @@ class Fetcher:
         now_ms = self._context.clock.monotonic_ms()
         if self._query is not None or self._out_of_range:
             if not sent:
-                self._ask_for_offsets(now_ms)
+                self._query_offsets(now_ms)
         elif not sent:
             self._fetch(now_ms, WAIT_MS, overtook=False)
         elif overtaking and len(sent) < REQUESTS_MAX and plan.has_session and plan.has_news(now_ms):
@@ -237,7 +237,7 @@ class Fetcher:
         self._sent.append(_Sent(correlation_id, self.plan.rounds, now_ms, session_epoch, overtook, None))
         link.send(encoder.encode(correlation_id, wait_ms, session_id, session_epoch, lines, forgotten))
 
-    def _ask_for_offsets(self, now_ms: int) -> None:
+    def _query_offsets(self, now_ms: int) -> None:
         query, self._query = self._query, None
         if query is None:
             query = OffsetsQuery(tuple(self._out_of_range.values()))
@@ -251,7 +251,7 @@ class Fetcher:
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         if not self._sent:
-            self._give_up("a response without a request")
+            self._disconnect("a response without a request")
             return
         request = self._sent.popleft()
         try:
@@ -260,11 +260,11 @@ class Fetcher:
             else:
                 self._on_fetched(request, buffer, start, end)
         except MalformedRequest as fault:
-            self._give_up(str(fault))
+            self._disconnect(str(fault))
             return
         if self._link is not None:
             # A request that overtook the answered one waits at the leader and does not report the new log end.
-            self._go_on(overtaking=True)
+            self._send_next(overtaking=True)
 
     def _on_fetched(self, request: _Sent, buffer: memoryview, start: int, end: int) -> None:
         correlation_id, _, error, session_id, fetched_partitions = decode_replica_fetch(buffer, start, end)
@@ -293,7 +293,7 @@ class Fetcher:
             self._drop_link()
             self._wake_at(0)
             return
-        self._give_up(f"refused with {_name(error)}")
+        self._disconnect(f"refused with {_name(error)}")
 
     def _drop_link(self) -> None:
         link, self._link = self._link, None
@@ -334,7 +334,7 @@ class Fetcher:
             self.plan.failed(followed, str(fault), self._context.clock.monotonic_ms())
             return
         except StorageFailed as failure:
-            self._lost_its_disk(followed, failure)
+            self._on_disk_error(followed, failure)
             return
         if count and partition.config.compaction is not None and has_holes(buffer[first : first + count], end_before):
             self._context.table.flusher.note_holes(partition)
@@ -380,14 +380,14 @@ class Fetcher:
                 else:
                     continue
             except StorageFailed as failure:
-                self._lost_its_disk(followed, failure)
+                self._on_disk_error(followed, failure)
                 continue
             log.warning("offset_was_out_of_range", topic=partition.topic, partition=partition.index,
                         truncated_to=action.truncate_to, restarted_at=action.restart_at)  # fmt: skip
             self.plan.resume(followed)
         self._query = query.next
 
-    def _lost_its_disk(self, followed: Followed, failure: StorageFailed) -> None:
+    def _on_disk_error(self, followed: Followed, failure: StorageFailed) -> None:
         """Handles a disk error: the partition is offline and no longer fetched, unless the failure passes."""
         if failure.passes:
             self._starts.see_to(followed)
@@ -397,7 +397,7 @@ class Fetcher:
             followed.error = str(failure)
 
 
-def _place(broker: BrokerInfo) -> tuple[int, str, int]:
+def _address(broker: BrokerInfo) -> tuple[int, str, int]:
     return broker.epoch, broker.host, broker.port
 
 

@@ -285,13 +285,13 @@ class SocketLink:
         self._loop.call_soon(self._fail, reason)
 
     def _fail(self, reason: str) -> None:
-        if self._owner is not _NOBODY:
+        if self._owner is not _NO_OWNER:
             owner = self._owner
             self.close()
             owner.on_down(reason)
 
     def close(self) -> None:
-        self._owner = _NOBODY
+        self._owner = _NO_OWNER
         task, self._task = self._task, None
         if task is not None and task is not asyncio.current_task(self._loop):
             task.cancel()
@@ -305,10 +305,10 @@ class SocketLink:
         self._buffer.free()
 
 
-class _Nobody:
+class _NoOwner:
     def on_up(self) -> None: ...
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None: ...
     def on_down(self, reason: str) -> None: ...
 
 
-_NOBODY: Final[LinkOwner] = _Nobody()
+_NO_OWNER: Final[LinkOwner] = _NoOwner()

@@ -140,7 +140,7 @@ class _Peer:
         frame = encode_request_frame(api_key, version, correlation_id, self._peers.client_id, body)
         request = _Request(api_key, version, correlation_id, frame)
         self._requests.append(request)
-        request.deadline = self._peers.call_later(timeout_ms, self._on_silence)
+        request.deadline = self._peers.call_later(timeout_ms, self._on_timeout)
         if self._link is None:
             self._link = self._peers.connect(self.broker, self)
         elif self._is_up:
@@ -165,26 +165,26 @@ class _Peer:
                 raise MalformedRequest(f"response {answered} to request {request.correlation_id}")
             response = decode_response(request.api_key, request.version, buffer, body, end)
         except MalformedRequest as fault:
-            self._hang_up(str(fault))
+            self._disconnect(str(fault))
             return
         self._requests.popleft()
         request.complete(response)
 
     def on_down(self, reason: str) -> None:
         self._link = None
-        self._give_up(reason)
+        self._fail_requests(reason)
 
-    def _on_silence(self) -> None:
+    def _on_timeout(self) -> None:
         """Closes the connection after a timeout; responses come in order, so later requests would wait too."""
-        self._hang_up(f"broker {self.broker.id} does not answer")
+        self._disconnect(f"broker {self.broker.id} does not answer")
 
-    def _hang_up(self, reason: str) -> None:
+    def _disconnect(self, reason: str) -> None:
         link, self._link = self._link, None
         if link is not None:
             link.close()
-        self._give_up(reason)
+        self._fail_requests(reason)
 
-    def _give_up(self, reason: str) -> None:
+    def _fail_requests(self, reason: str) -> None:
         self._is_up = False
         self._reason = reason
         self._closed_until_ms = self._peers.monotonic_ms() + self._back_off_ms
@@ -198,4 +198,4 @@ class _Peer:
             self._link.trim()
 
     def close(self, reason: str) -> None:
-        self._hang_up(reason)
+        self._disconnect(reason)

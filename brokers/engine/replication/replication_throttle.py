@@ -19,13 +19,13 @@ class FollowerThrottle:
 
     def held_back_ms(self, followed: Followed) -> int:
         """Returns the delay before the partition may be fetched, 0 if it may be fetched now."""
-        if not self._must_catch_up_slowly(followed):
+        if not self._is_delayed(followed):
             return 0
         return self._context.throttle.delay_ms(self._context.clock.monotonic_ms())
 
     def bytes_max(self, followed: Followed) -> int:
         """Returns the maximum number of bytes to fetch for the partition."""
-        if not self._must_catch_up_slowly(followed):
+        if not self._is_delayed(followed):
             return PARTITION_BYTES_MAX
         return min(PARTITION_BYTES_MAX, self._context.throttle.chunk_bytes)
 
@@ -36,7 +36,7 @@ class FollowerThrottle:
         self._context.throttle.record(count, self._context.clock.monotonic_ms())
         return self.held_back_ms(followed)
 
-    def _must_catch_up_slowly(self, followed: Followed) -> bool:
+    def _is_delayed(self, followed: Followed) -> bool:
         return self._is_throttled(followed) and self._context.broker_id not in followed.partition.isr
 
     def _is_throttled(self, followed: Followed) -> bool:

@@ -68,15 +68,15 @@ class Roles:
         self._is_first = True
         self._image: ClusterImage | None = None
         # Partitions to be created, in this order, and the number created for the current image.
-        self._awaited: dict[PartitionKey, None] = {}
+        self._to_create: dict[PartitionKey, None] = {}
         self._made = 0
         self._began_ms = 0
         # Partitions to be created once the checkpoint files no longer name a deleted one.
-        self._outdated: dict[PartitionKey, None] = {}
+        self._awaiting_checkpoint: dict[PartitionKey, None] = {}
         # Partitions to be deleted, which are no longer assigned.
-        self._gone: deque[tuple[PartitionKey, bytes]] = deque()
+        self._to_delete: deque[tuple[PartitionKey, bytes]] = deque()
         # Partitions that could not be created because of a temporary shortage.
-        self._short: set[PartitionKey] = set()
+        self._short_of_descriptors: set[PartitionKey] = set()
         self._me: BrokerInfo | None = None
         # Partitions whose leadership may be outdated because this process was suspended.
         self._suspected: set[PartitionKey] = set()
@@ -104,40 +104,40 @@ class Roles:
             self._drop_gone(before, after)
         self._is_first = False
         self._recheck()
-        if (self._awaited or self._gone) and self._wake is not None:
+        if (self._to_create or self._to_delete) and self._wake is not None:
             self._wake()
 
     def go_on(self) -> bool:
         """Deletes and creates some of the pending partitions; returns True if there are more."""
         self._began_ms = self._monotonic_ms()
-        while self._gone and not self._is_turn_over():
-            (name, index), topic_id = self._gone.popleft()
+        while self._to_delete and not self._is_turn_over():
+            (name, index), topic_id = self._to_delete.popleft()
             local = self._table.get(name, index)
             # If the topic was recreated, its log was deleted when the new one was created.
             if local is not None and local.topic_id == topic_id:
                 self._table.delete(name, index, now_ms=self._now_ms())
-        for name, index in list(islice(self._awaited, MADE_AT_ONCE)):
+        for name, index in list(islice(self._to_create, MADE_AT_ONCE)):
             if self._is_turn_over():
                 break
-            del self._awaited[name, index]
+            del self._to_create[name, index]
             topic = None if self._image is None else self._image.topics.get(name)
             if topic is not None and index < len(topic.partitions):
                 self._take(topic, topic.partitions[index], self._table.get(name, index))
         self._recheck()
-        return bool(self._awaited or self._gone)
+        return bool(self._to_create or self._to_delete)
 
     def on_checkpoint(self, *, is_written: bool) -> None:
         """Continues after the checkpoint files were written; if they cannot be written, creation proceeds and reports
         the error.
         """
         outdated = self._table.flusher.outdated
-        ready = [key for key in self._outdated if not is_written or key not in outdated]
+        ready = [key for key in self._awaiting_checkpoint if not is_written or key not in outdated]
         for key in ready:
-            del self._outdated[key]
-            self._awaited[key] = None
+            del self._awaiting_checkpoint[key]
+            self._to_create[key] = None
         if ready and self._wake is not None:
             self._wake()
-        if self._outdated and self._want_checkpoint is not None:
+        if self._awaiting_checkpoint and self._want_checkpoint is not None:
             self._want_checkpoint()
 
     def _is_turn_over(self) -> bool:
@@ -145,10 +145,10 @@ class Roles:
 
     def try_again(self) -> None:
         """Retries partitions that could not be created because of a shortage; called periodically."""
-        if not self._short or self._image is None:
+        if not self._short_of_descriptors or self._image is None:
             return
-        short, self._short = self._short, set()
-        for name, index in sorted(short):
+        partitions, self._short_of_descriptors = self._short_of_descriptors, set()
+        for name, index in sorted(partitions):
             topic = self._image.topics.get(name)
             if topic is not None and index < len(topic.partitions):
                 self._take(topic, topic.partitions[index], self._table.get(name, index))
@@ -169,11 +169,11 @@ class Roles:
             if partition.is_leader and len(partition.replicas) > 1:
                 self._suspected.add((partition.topic, partition.index))
                 self._table.resign(partition.topic, partition.index)
-        for waiting in (self._awaited, self._outdated):
+        for waiting in (self._to_create, self._awaiting_checkpoint):
             self._suspected.update(waiting)
             waiting.clear()
-        self._suspected.update(self._short)
-        self._short.clear()
+        self._suspected.update(self._short_of_descriptors)
+        self._short_of_descriptors.clear()
 
     def confirm_leadership(self, image: ClusterImage) -> None:
         """Applies the suspected leaderships again, with an image that was read after the last suspension."""
@@ -196,24 +196,24 @@ class Roles:
                 self._fetchers.unfollow(topic.name, wanted.index)
                 self._table.delete(topic.name, wanted.index, now_ms=self._now_ms())
                 local = None
-            if local is not None or not self._is_for_later(topic, wanted):
+            if local is not None or not self._is_postponed(topic, wanted):
                 self._take(topic, wanted, local)
         if before is not None and before.config != topic.config:
             self._table.update_config(topic.name, topic.config)
 
-    def _is_for_later(self, topic: TopicImage, wanted: PartitionImage) -> bool:
+    def _is_postponed(self, topic: TopicImage, wanted: PartitionImage) -> bool:
         """True if the creation of a partition must be postponed."""
         if self._wake is None or self._is_first or not self._is_held_here(topic, wanted):
             return False
         key = (topic.name, wanted.index)
         if self._want_checkpoint is not None and key in self._table.flusher.outdated:
-            self._outdated[key] = None
+            self._awaiting_checkpoint[key] = None
             self._want_checkpoint()
             return True
         if self._made < MADE_AT_ONCE and not self._is_turn_over():
             self._made += 1
             return False
-        self._awaited[key] = None
+        self._to_create[key] = None
         return True
 
     def _is_held_here(self, topic: TopicImage, wanted: PartitionImage) -> bool:
@@ -233,7 +233,7 @@ class Roles:
             self._apply_partition(topic, wanted, local)
         except (StorageFailed, NoUsableDirectory) as failure:
             if isinstance(failure, StorageFailed) and failure.passes:
-                self._short.add((topic.name, wanted.index))
+                self._short_of_descriptors.add((topic.name, wanted.index))
             log.error("partition_not_held", topic=topic.name, partition=wanted.index, reason=str(failure))
 
     def _apply_partition(self, topic: TopicImage, wanted: PartitionImage, local: Partition | None) -> None:
@@ -338,7 +338,7 @@ class Roles:
                 continue
             if self._wake is not None and self._is_turn_over():
                 self._table.resign(topic.name, partition.index)
-                self._gone.append(((topic.name, partition.index), local.topic_id))
+                self._to_delete.append(((topic.name, partition.index), local.topic_id))
             else:
                 self._table.delete(topic.name, partition.index, now_ms=self._now_ms())
 

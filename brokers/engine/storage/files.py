@@ -119,7 +119,7 @@ class SegmentFile:
                 os.close(fd)
 
 
-def _no_owner(failure: StorageFailed) -> None:
+def _ignore_failure(failure: StorageFailed) -> None:
     """Default failure handler of files without a partition table: their reader gets the error itself."""
 
 
@@ -133,7 +133,7 @@ class OpenFiles:
         self, limit: int = OPEN_FILES_MAX, on_failure: Callable[[StorageFailed], object] | None = None
     ) -> None:
         self.limit = limit
-        self.on_failure: Callable[[StorageFailed], object] = on_failure or _no_owner
+        self.on_failure: Callable[[StorageFailed], object] = on_failure or _ignore_failure
         self._open: dict[SegmentFile, None] = {}
         # Number of temporary shortages since the last report, and the text of the last one.
         self.shortages = 0

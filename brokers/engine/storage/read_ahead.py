@@ -66,7 +66,7 @@ class ReadAhead:
                 found_bytes = front[1]
             else:
                 others.append(front)
-        own = self._take(fd)
+        own = self._descriptor(fd)
         try:
             before = _blocks_read()
             end = read_into_cache(own, position, end - position)
@@ -86,7 +86,7 @@ class ReadAhead:
         self._fronts = ()
         self._close_spare()
 
-    def _take(self, fd: int) -> int:
+    def _descriptor(self, fd: int) -> int:
         """Returns a second descriptor of the file, for which the kernel reads ahead.
 
         Returns `fd` itself if no descriptor is left, which is slower.

@@ -77,7 +77,7 @@ def load_log(
 
     Raises StorageFailed, and OldFormat for a damaged segment of an old message format; the log is not truncated then.
     """
-    (bases, snapshots, aborting, foreign), rewritten, split = _prepared(
+    (bases, snapshots, aborting, foreign), rewritten, split = _prepare_segments(
         directory, root, config.index_limits[0], recovery_point
     )
     segments = _segments(directory, root, files, bases, aborting, start_offset, now_ms)
@@ -88,7 +88,7 @@ def load_log(
     damages = [Damage(path, -1, -1, "is not a log file; ignored") for path in foreign]
     if log.epochs.is_damaged:
         damages.append(Damage(log.epochs.path, -1, -1, "is unreadable; rebuilt"))
-    trusted = clean and _is_whole(log, start_offset, recovery_point, dense_from is not None, damages)
+    trusted = clean and _is_consistent(log, start_offset, recovery_point, dense_from is not None, damages)
     truncated = scanned = 0
     unlisted: list[int] = []
     if not trusted:
@@ -97,11 +97,11 @@ def load_log(
         truncated, scanned, unlisted = _recover(log, recovery_point, dense_from, has_epochs, damages)
     elif log.log_end_offset < start_offset and log.log_end_offset == recovery_point:
         # The broker cannot have stopped in this state: no record is lost, so the start offset is wrong.
-        damages.append(_bad_start(log, start_offset))
+        damages.append(_wrong_start_offset(log, start_offset))
         start_offset = log.kept_start_offset = segments[0].base_offset
     log.recovery_point = log.log_end_offset if trusted else min(recovery_point, log.log_end_offset)
     if log.log_end_offset < start_offset:
-        damages.append(_bad_start(log, start_offset))
+        damages.append(_wrong_start_offset(log, start_offset))
         _restart_at(log, start_offset, now_ms)
     log.log_start_offset = log.kept_start_offset = max(log.segments[0].base_offset, start_offset)
     log.epochs.truncate_end(log.log_end_offset + 1)
@@ -117,7 +117,7 @@ def load_log(
     return log, LoadReport(truncated, scanned, trusted, rewritten, split, tuple(damages_by_file.values()))
 
 
-def _prepared(
+def _prepare_segments(
     directory: str, root: Path, interval_bytes: int, recovery_point: int
 ) -> tuple[tuple[list[int], list[int], set[int], list[str]], int, int]:
     """Rewrites and splits segments that the log cannot hold; returns the result of `tidy`, and how many were rewritten
@@ -150,7 +150,7 @@ def _segments(
     return segments
 
 
-def _is_whole(log: Log, start_offset: int, recovery_point: int, is_dense: bool, damages: list[Damage]) -> bool:
+def _is_consistent(log: Log, start_offset: int, recovery_point: int, is_dense: bool, damages: list[Damage]) -> bool:
     """True if nothing that a clean stop left contradicts the rest; the log end offset is then set.
 
     A recovery point of 0 is not checked: the directory may have been created without a checkpoint of recovery points.
@@ -173,7 +173,7 @@ def _is_whole(log: Log, start_offset: int, recovery_point: int, is_dense: bool, 
     return True
 
 
-def _bad_start(log: Log, start_offset: int) -> Damage:
+def _wrong_start_offset(log: Log, start_offset: int) -> Damage:
     path = str(log.root / LOG_START_OFFSETS)
     return Damage(path, -1, start_offset, f"has this start offset for a log that ends at {log.log_end_offset}")
 

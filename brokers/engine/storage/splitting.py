@@ -77,9 +77,9 @@ class PartsWriter:
         self._interval_bytes = interval_bytes
         self._modified_ns = os.stat(stem + LOG_SUFFIX).st_mtime_ns  # noqa: PTH116
         self._aborted = AbortedIndex(stem + RARE_PART, root, base_offset, fresh=False)
-        self._part = self._begun(base_offset)
+        self._part = self._begin_part(base_offset)
 
-    def _begun(self, base_offset: int) -> CleanedSegment:
+    def _begin_part(self, base_offset: int) -> CleanedSegment:
         pacer = Pacer(0, clock=time.monotonic, wait=time.sleep)
         return CleanedSegment(self._directory, base_offset, self._interval_bytes, WRITE_BYTES, pacer)
 
@@ -88,7 +88,7 @@ class PartsWriter:
         if last_offset - self.bases[-1] > RELATIVE_OFFSET_MAX:
             self._end_part(base_offset)
             self.bases.append(base_offset)
-            self._part = self._begun(base_offset)
+            self._part = self._begin_part(base_offset)
         self._part.add(data, last_offset, max_timestamp)
 
     def add_rest(self, data: bytes) -> None:

@@ -120,7 +120,7 @@ def _without_records(header: BatchHeader, keep: bool, dropped: int, keyless: int
     if not keep:
         return Rewritten(None, 0, dropped, keyless, NO_TIMESTAMP)
     attributes = header.attributes & (layout.LOG_APPEND_TIME | layout.TRANSACTIONAL | layout.CONTROL)
-    empty = _sealed(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp, 0)
+    empty = _encode(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp, 0)
     return Rewritten(empty, 0, dropped, keyless, header.max_timestamp)
 
 
@@ -143,7 +143,7 @@ def _rebuilt(header: BatchHeader, block: bytes, kept: list[Fields], dropped: int
             parts += [encode_signed(len(body)), body]
         content = b"".join(parts)
         base = horizon
-    batch = _sealed(header, deflate(header.codec, content), attributes, base, largest, len(kept))
+    batch = _encode(header, deflate(header.codec, content), attributes, base, largest, len(kept))
     return Rewritten(batch, len(kept), dropped, 0, largest)
 
 
@@ -159,7 +159,7 @@ def _horizon(now_ms: int, delete_retention_ms: int) -> int:
     return min(now_ms + delete_retention_ms, layout.LONG_MAX)
 
 
-def _sealed(
+def _encode(
     header: BatchHeader, payload: bytes, attributes: int, base_timestamp: int, max_timestamp: int, count: int
 ) -> bytearray:
     out = bytearray(layout.HEADER_BYTES)

@@ -42,7 +42,7 @@ class OffsetMap:
     mapped.
     """
 
-    __slots__ = ("_entries", "_table", "_young", "_young_max", "entries_max", "latest_offset", "slots")
+    __slots__ = ("_entries", "_recent", "_recent_max", "_table", "entries_max", "latest_offset", "slots")
 
     def __init__(
         self,
@@ -62,49 +62,49 @@ class OffsetMap:
         self._entries = 0
         self._table = bytearray(slots * ENTRY_BYTES)
         # Entries that supersede those of the table.
-        self._young: dict[bytes, int] = {}
-        self._young_max = young_max
+        self._recent: dict[bytes, int] = {}
+        self._recent_max = young_max
 
     @property
     def entries(self) -> int:
         """Number of keys."""
         if not self._entries:
-            return len(self._young)
-        self._complete()
+            return len(self._recent)
+        self._flush_recent()
         return self._entries
 
     def put(self, key: bytes, offset: int) -> bool:
         """Sets the offset of `key`; returns False, changing nothing, if there is no room for another key."""
-        young = self._young
-        if key in young:
-            young[key] = offset
+        recent = self._recent
+        if key in recent:
+            recent[key] = offset
             return True
-        waiting = len(young)
+        waiting = len(recent)
         # Each key in the dictionary may need a slot of its own.
-        if self._entries + waiting >= self.entries_max or waiting >= self._young_max:
-            self._complete()
+        if self._entries + waiting >= self.entries_max or waiting >= self._recent_max:
+            self._flush_recent()
             if self._entries >= self.entries_max:
                 return self._store(key, offset)
         if len(key) > YOUNG_KEY_BYTES_MAX:
             return self._store(key, offset)
-        young[key] = offset
+        recent[key] = offset
         return True
 
     def get(self, key: bytes) -> int:
         """Returns the last offset that was put for `key`, -1 if there is none."""
-        result = self._young.get(key)
+        result = self._recent.get(key)
         if result is not None:
             return result
         if not self._entries:
             return -1
-        at = self._place(md5(key, usedforsecurity=False).digest())
+        at = self._position_of(md5(key, usedforsecurity=False).digest())
         return int(_STORED.unpack_from(self._table, at + HASH_BYTES)[0]) - 1
 
     def offsets(self) -> Iterator[int]:
         """Yields the last offset of every key, in no order."""
         if self._entries:
-            self._complete()
-        yield from self._young.values()
+            self._flush_recent()
+        yield from self._recent.values()
         if not self._entries:
             return
         stored = memoryview(self._table).cast("q")[HASH_BYTES // 8 :: ENTRY_BYTES // 8]
@@ -113,15 +113,15 @@ class OffsetMap:
                 if result:
                     yield result - 1
 
-    def _complete(self) -> None:
+    def _flush_recent(self) -> None:
         """Moves the dictionary into the table; `put` ensures that there is room."""
-        for key, offset in self._young.items():
+        for key, offset in self._recent.items():
             self._store(key, offset)
-        self._young.clear()
+        self._recent.clear()
 
     def _store(self, key: bytes, offset: int) -> bool:
         digest: bytes = md5(key, usedforsecurity=False).digest()
-        at = self._place(digest)
+        at = self._position_of(digest)
         if not _STORED.unpack_from(self._table, at + HASH_BYTES)[0]:
             if self._entries >= self.entries_max:
                 return False
@@ -129,7 +129,7 @@ class OffsetMap:
         _ENTRY.pack_into(self._table, at, digest, offset + 1)
         return True
 
-    def _place(self, digest: bytes) -> int:
+    def _position_of(self, digest: bytes) -> int:
         """Returns the position of the hash, or of the free slot where it belongs; the load factor ensures free
         slots.
         """
