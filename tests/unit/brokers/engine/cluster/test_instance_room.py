@@ -52,7 +52,7 @@ def test_topics_in_the_image_and_in_flight_count_once(
     beside = [made(name, count) for name, count in in_flight.items()]
     together = {name: max(there.get(name, 0), in_flight.get(name, 0)) for name in there.keys() | in_flight.keys()}
 
-    assert instance_room.documents_bytes(image, beside) == sum(weight(*item) for item in together.items())
+    assert instance_room.documents_bytes(image, beside) == sum(weight(*counted) for counted in together.items())
     if sum(together.values()) + added <= PARTITIONS_MAX:
         instance_room.check_partitions(image, added, beside)
     else:

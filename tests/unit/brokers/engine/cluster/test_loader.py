@@ -144,12 +144,12 @@ async def test_of_a_topic_whose_written_states_are_known_only_those_are_read() -
     assert before is not None
     await tree.commit([Set(STATE, state(2, 2), None)])
     listening = Listening(tree)
-    for asked, leader in ((set[int](), 1), ({1}, 1), ({0, 9}, 2)):
+    for indexes, leader in ((set[int](), 1), ({1}, 1), ({0, 9}, 2)):
         known = {TOPIC: before}
-        topic = (await read_topics(listening, {TOPIC: asked}, known))[TOPIC]  # type: ignore[arg-type]
+        topic = (await read_topics(listening, {TOPIC: indexes}, known))[TOPIC]  # type: ignore[arg-type]
         assert topic is not None
         assert topic.partitions[0].leader == leader
-        assert listening.asked == [paths.partition_state(TOPIC, index) for index in sorted(asked & {0, 1})]
+        assert listening.asked == [paths.partition_state(TOPIC, index) for index in sorted(indexes & {0, 1})]
         listening.asked.clear()
 
 

@@ -51,15 +51,15 @@ async def ensemble() -> Recorded:
 async def members(ensemble: Recorded) -> AsyncIterator[list[Member]]:
     """Returns three brokers, of which the first two may be controllers, and creates a topic with three replicas."""
     result = [Member(ensemble.connect(), broker_id=id, controls=id < 3) for id in (1, 2, 3)]
-    for item in result:
-        await item.start()
-    for item in result:
-        await item.until(lambda image: len(image.brokers) == 3)
+    for member in result:
+        await member.start()
+    for member in result:
+        await member.until(lambda image: len(image.brokers) == 3)
     await result[0].publish_instance(OURS, [1, 2, 3])
     await result[0].create_topic(OURS, "orders", partitions=4, replication_factor=3)
     yield result
-    for item in result:
-        await item.stop()
+    for member in result:
+        await member.stop()
 
 
 def body(ensemble: FakeEnsemble, path: str) -> object:

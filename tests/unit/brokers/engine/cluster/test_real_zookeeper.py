@@ -224,14 +224,14 @@ async def test_requests_to_an_unavailable_server_do_not_block_the_loop(
     await until(lambda: states[-1:] == [SessionState.SUSPENDED])
 
     # Far more than the buffer of a socket pair.
-    asked = [asyncio.create_task(tree.get("/")) for _ in range(3_000)]
+    requests = [asyncio.create_task(tree.get("/")) for _ in range(3_000)]
     await asyncio.sleep(0)
-    assert not any(task.done() for task in asked)
+    assert not any(task.done() for task in requests)
 
     zookeeper_server.start()
     await asyncio.to_thread(wait_until, zookeeper_server.is_ready, child=zookeeper_server.child, timeout_s=30)
     await until(lambda: states[-1] is SessionState.CONNECTED)
-    for outcome in await asyncio.gather(*asked, return_exceptions=True):
+    for outcome in await asyncio.gather(*requests, return_exceptions=True):
         assert outcome is not None and isinstance(outcome, Node | errors.StoreUnavailable)
     assert await tree.get("/") is not None
 

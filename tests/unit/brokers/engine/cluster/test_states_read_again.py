@@ -65,11 +65,11 @@ async def test_only_written_states_of_a_large_topic_are_read() -> None:
     await member.start()
     topic = await member.create_topic(None, "orders", partitions=STATES_NAMED_MAX + 1)
     await member.crash()
-    asked: list[str] = []
+    requested: list[str] = []
     get_many = member.tree.get_many
 
     async def noted(wanted: Sequence[str]) -> list[Node | None]:
-        asked.extend(path for path in wanted if path.endswith("/state"))
+        requested.extend(path for path in wanted if path.endswith("/state"))
         return await get_many(wanted)
 
     member.tree.get_many = noted  # type: ignore[method-assign]
@@ -81,11 +81,11 @@ async def test_only_written_states_of_a_large_topic_are_read() -> None:
     assert not await member.store.write_isrs([raised(3), raised(70)])
     await quiet()
     shown = member.image.topics["orders"].partitions
-    assert sorted(asked) == sorted(paths.partition_state("orders", index) for index in (3, 70))
+    assert sorted(requested) == sorted(paths.partition_state("orders", index) for index in (3, 70))
     assert [partition.index for partition in shown if partition.leader_epoch == 7] == [3, 70]
     assert shown[4] is topic.partitions[4]
 
-    del asked[:]
+    del requested[:]
     rest = [raised(index) for index in range(len(shown)) if index not in (3, 70)]
     assert not await member.store.write_isrs(rest)
     await quiet()
@@ -99,11 +99,11 @@ async def test_a_config_change_reads_no_states() -> None:
     await member.start()
     await member.create_topic(None, "orders", partitions=3)
     await quiet()
-    asked: list[str] = []
+    requested: list[str] = []
     get_many = member.tree.get_many
 
     async def noted(wanted: Sequence[str]) -> list[Node | None]:
-        asked.extend(path for path in wanted if path.endswith("/state") and "/orders/" in path)
+        requested.extend(path for path in wanted if path.endswith("/state") and "/orders/" in path)
         return await get_many(wanted)
 
     member.tree.get_many = noted  # type: ignore[method-assign]
@@ -113,5 +113,5 @@ async def test_a_config_change_reads_no_states() -> None:
     await quiet()
     assert member.image.topics["orders"].config["retention.ms"] == "7"
     assert len(member.image.topics["orders"].partitions) == 3
-    assert asked == []
+    assert requested == []
     await member.stop()

@@ -31,14 +31,14 @@ async def ensemble() -> FakeEnsemble:
 async def member(ensemble: FakeEnsemble) -> AsyncIterator[Member]:
     """Broker 1 of three; brokers 1 and 2 host our instance, 3 does not."""
     members = [Member(ensemble.connect(), broker_id=id, controls=id == 1) for id in (1, 2, 3)]
-    for item in members:
-        await item.start()
+    for broker in members:
+        await broker.start()
     await members[0].until(lambda image: len(image.brokers) == 3)
     await members[0].publish_instance(OURS, [1, 2])
     await members[0].publish_instance(THEIRS, [1, 2, 3])
     yield members[0]
-    for item in members:
-        await item.stop()
+    for broker in members:
+        await broker.stop()
 
 
 async def create(member: Member, name: str, instance_id: str = OURS, **wanted: object) -> object:
@@ -319,13 +319,13 @@ async def test_a_quota_is_in_force_in_the_next_image_and_falls_back_when_removed
 async def test_an_empty_quota_is_deleted_with_its_empty_parents(member: Member, ensemble: FakeEnsemble) -> None:
     """QUO-73."""
     pair, alone = entity("alice", "etl"), entity("alice")
-    for item in (pair, alone):
+    for quota_entity in (pair, alone):
         await member.store.alter_client_quotas(
-            member.image, instance_id=OURS, entity=item, changes={"consumer_byte_rate": 7.0}
+            member.image, instance_id=OURS, entity=quota_entity, changes={"consumer_byte_rate": 7.0}
         )
-    for item in (alone, pair):
+    for quota_entity in (alone, pair):
         await member.store.alter_client_quotas(
-            member.image, instance_id=OURS, entity=item, changes={"consumer_byte_rate": None}
+            member.image, instance_id=OURS, entity=quota_entity, changes={"consumer_byte_rate": None}
         )
     assert [path for path in ensemble.nodes if path.startswith(("/config/users/", "/config/clients/"))] == []
 

@@ -53,12 +53,12 @@ def test_a_secret_is_rotated_through_two_live_ones() -> None:
     first = alter(None, added_secrets=(secret("a"),))
     both = alter(first, added_secrets=(secret("b", "other"),))
     assert both is not None
-    assert [each.id for each in both.secrets] == ["a", "b"]
+    assert [kept.id for kept in both.secrets] == ["a", "b"]
     with pytest.raises(errors.PolicyViolation, match="2 secrets already"):
         alter(both, added_secrets=(secret("c"),))
     rotated = alter(both, removed_secrets=("a",), added_secrets=(secret("c"),))
     assert rotated is not None
-    assert [each.id for each in rotated.secrets] == ["b", "c"]
+    assert [kept.id for kept in rotated.secrets] == ["b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,14 @@ def scram(before: UserDocument | None, deleted: set[int] = frozenset(), *upserte
 def test_an_upsert_leaves_one_secret_of_its_mechanism() -> None:
     after = scram(user("alice", "old", "new"), set(), 1)
     assert after is not None
-    assert [(each.id, [one.mechanism for one in each.verifiers]) for each in after.secrets] == [
+    assert [(kept.id, [verifier.mechanism for verifier in kept.verifiers]) for kept in after.secrets] == [
         ("secret-1", [2]),
         ("secret-2", [2]),
         ("scram-1", [1]),
     ]
     both = scram(after, set(), 1, 2)
     assert both is not None
-    assert [each.id for each in both.secrets] == ["scram-1"]
+    assert [kept.id for kept in both.secrets] == ["scram-1"]
 
 
 def test_a_user_without_credentials_is_removed_unless_it_has_other_settings() -> None:
@@ -152,16 +152,16 @@ def test_the_number_of_users_is_limited_and_includes_those_in_flight(monkeypatch
 
 
 def test_the_size_of_all_users_of_an_instance_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = user("alice", "pw")
-    weight = user_plans.weight_of("alice", one)
+    alice = user("alice", "pw")
+    weight = user_plans.weight_of("alice", alice)
     monkeypatch.setattr(in_flight_users, "USERS_BYTES_MAX", 2 * weight)
     flight = InFlightUsers(lambda: 0)
-    bob = replace(one, name="bobby")
-    flight.check({"alice": one}, HERE, "bobby", None, bob)
+    bob = replace(alice, name="bobby")
+    flight.check({"alice": alice}, HERE, "bobby", None, bob)
     with pytest.raises(errors.PolicyViolation, match="weigh"):
-        flight.check({"alice": one, "bobby": bob}, HERE, "carol", None, replace(one, name="carol"))
+        flight.check({"alice": alice, "bobby": bob}, HERE, "carol", None, replace(alice, name="carol"))
     # Making it smaller is always possible.
-    flight.check({"alice": one, "bobby": bob}, HERE, "bobby", bob, replace(bob, secrets=()))
+    flight.check({"alice": alice, "bobby": bob}, HERE, "bobby", bob, replace(bob, secrets=()))
 
 
 @pytest.mark.parametrize("name", ["alice", "ä name", 'a"b'])

@@ -180,7 +180,7 @@ async def set_user(member: Member, instance_id: str, name: str, *, disabled: boo
 async def set_acl(member: Member, instance_id: str, principal: str, *, entries: int) -> None:
     pattern = ResourcePattern(ResourceType.TOPIC, "orders", PatternType.PREFIXED)
     operations = list(AclOperation)[:entries]
-    every = frozenset(AclEntry(f"User:{principal}", "*", each, Permission.ALLOW) for each in operations)
+    every = frozenset(AclEntry(f"User:{principal}", "*", operation, Permission.ALLOW) for operation in operations)
     document = AclDocument(pattern=pattern, entries=every) if every else None
     await write_document(member, instance_id, ACLS, pattern.node_name, document)
 
@@ -228,9 +228,9 @@ def test_any_sequence_of_writes_ends_in_the_image_of_a_fresh_load(plan: list[tup
         assert member.image == expected
         assert reader.image == expected
         assert is_complete(expected)
-        for item in (member, reader):
-            await item.stop()
-            assert item.fatal == []
+        for watching in (member, reader):
+            await watching.stop()
+            assert watching.fatal == []
 
     asyncio.run(play())
 

@@ -67,9 +67,9 @@ async def test_one_of_several_brokers_is_elected_and_all_know_it() -> None:
     ensemble = FakeEnsemble()
     async with AsyncExitStack() as stack:
         members = [await stack.enter_async_context(member(ensemble, id)) for id in (1, 2, 3)]
-        await until(lambda: len({each.seen for each in members}) == 1 and members[0].seen != NO_BROKER)
-        masters = [each for each in members if each.election.epoch is not None]
-        assert [each.id for each in masters] == [members[0].seen]
+        await until(lambda: len({candidate.seen for candidate in members}) == 1 and members[0].seen != NO_BROKER)
+        masters = [candidate for candidate in members if candidate.election.epoch is not None]
+        assert [candidate.id for candidate in masters] == [members[0].seen]
         assert masters[0].election.epoch == members[0].current.image.flow_master_epoch == 1
 
 

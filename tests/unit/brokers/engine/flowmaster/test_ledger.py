@@ -233,11 +233,11 @@ class Storm:
                 world.expire()
             case "master":
                 world.new_master()
-            case "kill" if len([each for each in world.nodes.values() if each.is_alive]) > 1:
+            case "kill" if len([node for node in world.nodes.values() if node.is_alive]) > 1:
                 node.is_alive = False
                 world.lay_out(dict(world.layout.leaders))
             case "move":
-                leaders = {each: (each + number) % 3 for each in world.nodes}
+                leaders = {node: (node + number) % 3 for node in world.nodes}
                 world.lay_out(leaders)
         assert world.sum_bps <= world.limit_bps
         assert all(int(world.nodes[leader].flow.share_bps) > 0 for leader in world.layout.leaders)

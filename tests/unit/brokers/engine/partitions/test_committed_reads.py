@@ -41,8 +41,8 @@ def reopened(table: PartitionTable, root: Path, *, clean: bool) -> tuple[Partiti
         for held in table:
             for segment in held.log.segments:
                 segment.file.close()
-        for item in table._roots:
-            item.unlock()
+        for log_root in table._roots:
+            log_root.unlock()
     again = PartitionTable(table.settings)
     again.recover(NOW_MS)
     return again, again.become_leader("ins-a.orders", 0, TOPIC_ID, 4, {}, now_ms=NOW_MS)
@@ -301,13 +301,13 @@ def test_the_producer_that_was_idle_for_longest_is_evicted_first() -> None:
     state.update(4, 0, 1, 0, PRODUCERS_MAX + 50, NOW_MS)
     restored = ProducerState()
     assert restored.restore(state.to_bytes(), PRODUCERS_MAX + 51)
-    for item in (state, restored):
-        assert not {2, 3} & item.producers.keys()
-        item.update(PRODUCERS_MAX + 100, 0, 0, 0, PRODUCERS_MAX + 100, NOW_MS)
-        assert {1, 4, 6} <= item.producers.keys()
-        assert 5 not in item.producers
-        assert item.check(1, 0, 3, 0) == 0
-        assert item.check(1, 0, 5, 0) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for producers in (state, restored):
+        assert not {2, 3} & producers.producers.keys()
+        producers.update(PRODUCERS_MAX + 100, 0, 0, 0, PRODUCERS_MAX + 100, NOW_MS)
+        assert {1, 4, 6} <= producers.producers.keys()
+        assert 5 not in producers.producers
+        assert producers.check(1, 0, 3, 0) == 0
+        assert producers.check(1, 0, 5, 0) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_the_producer_that_ended_a_transaction_last_is_evicted_last() -> None:
@@ -322,11 +322,11 @@ def test_the_producer_that_ended_a_transaction_last_is_evicted_last() -> None:
     successor = ProducerState()
     assert successor.restore(state.to_bytes(), 7)
 
-    for item in (state, successor):
-        gone = set(item.producers)
+    for producers in (state, successor):
+        gone = set(producers.producers)
         for added in range(3):
-            item.update_in_transaction(PRODUCERS_MAX + 2 + added, 0, 0, 0, added, NOW_MS)
-        assert gone - set(item.producers) == {PRODUCERS_MAX + 1, 3, 1}
+            producers.update_in_transaction(PRODUCERS_MAX + 2 + added, 0, 0, 0, added, NOW_MS)
+        assert gone - set(producers.producers) == {PRODUCERS_MAX + 1, 3, 1}
 
 
 def test_a_snapshot_brings_open_transactions_back_in_their_order() -> None:

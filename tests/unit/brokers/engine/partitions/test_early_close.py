@@ -57,14 +57,15 @@ def test_followed_logs_are_flushed_early_and_led_logs_are_not(tmp_path: Path) ->
     append(led)
 
     assert closed_early(table) == 3
-    assert all(is_durable(one.log) for one in followed)
+    assert all(is_durable(partition.log) for partition in followed)
     assert not is_durable(led.log)
 
     append(led)
     table.close()
     again, report = started(tmp_path)
     assert report.clean
-    assert [one.log_end_offset for one in sorted(again, key=lambda one: one.index)] == [3, 3, 3, 3, 3, 2]
+    in_order = sorted(again, key=lambda partition: partition.index)
+    assert [partition.log_end_offset for partition in in_order] == [3, 3, 3, 3, 3, 2]
     again.close()
 
 

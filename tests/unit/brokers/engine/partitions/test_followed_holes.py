@@ -175,7 +175,7 @@ def test_many_logs_with_holes_cost_one_write_of_the_file(tmp_path: Path, monkeyp
     ],
 )
 def test_a_hole_is_seen_before_and_between_batches(batches: list[tuple[int, int]], expected: int, found: bool) -> None:
-    assert has_holes(memoryview(b"".join(batch(*item) for item in batches)), expected) is found
+    assert has_holes(memoryview(b"".join(batch(*span) for span in batches)), expected) is found
 
 
 @pytest.mark.parametrize("before", [(0, 1), ()])

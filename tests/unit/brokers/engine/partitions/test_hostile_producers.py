@@ -95,12 +95,12 @@ def read_all_ways(partition: Partition) -> None:
     for timestamp in (*EXTREMES, NOW_MS - 5, NOW_MS + 1_000, -2, -3):
         listed = list_offsets(partition, timestamp, isolation=0, version=9)
         LISTED.pack(listed.error_code, listed.timestamp, listed.offset, listed.leader_epoch)
-    for item in batches(partition):
-        assert layout.checksum(item) == layout.read_header(item).crc
+    for stored in batches(partition):
+        assert layout.checksum(stored) == layout.read_header(stored).crc
         for magic in (0, 1):
             try:
-                read_records(item)
-                from_batches(item, magic, 0)
+                read_records(stored)
+                from_batches(stored, magic, 0)
             except (Malformed, UnsupportedCodec, Undecodable, Oversized):
                 continue
 
@@ -131,9 +131,9 @@ def test_whatever_is_sent_is_refused_or_lived_with(seed: int, tmp_path: Path) ->
     table.close()
     for root in (tmp_path, copy):
         again = opened(root)
-        matching = lead(again, CONFIGS[seed % len(CONFIGS)])
-        assert matching.log_end_offset == end
-        read_all_ways(matching)
+        reopened = lead(again, CONFIGS[seed % len(CONFIGS)])
+        assert reopened.log_end_offset == end
+        read_all_ways(reopened)
         again.close()
 
 

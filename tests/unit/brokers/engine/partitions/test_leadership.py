@@ -95,11 +95,11 @@ def test_waits_end_in_the_order_of_their_offsets_and_once(offsets: list[int], wa
     made = leadership()
     wanted: dict[DelayedReplication, int] = {}
     for offset in offsets:
-        item = wait()
-        wanted[item] = offset
-        made.await_commit(item, offset)
+        pending = wait()
+        wanted[pending] = offset
+        made.await_commit(pending, offset)
     for watermark in watermarks:
-        result = [wanted.pop(item) for item in made.committed_below(watermark)]
+        result = [wanted.pop(pending) for pending in made.committed_below(watermark)]
         assert result == sorted(result)
         assert all(offset < watermark for offset in result)
         assert all(offset >= watermark for offset in wanted.values())

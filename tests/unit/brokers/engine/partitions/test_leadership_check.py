@@ -280,20 +280,20 @@ def test_no_check_is_confirmed_after_a_follower_learned_of_another_leader(verbs:
     with some_table() as table:
         stage = Stage(table, isr=(1, 2))
         remote = Remote(stage, 2)
-        asked: list[tuple[LeadershipCheck, bool]] = []
+        checks: list[tuple[LeadershipCheck, bool]] = []
         for verb in verbs:
             if verb == "ask":
-                asked.append((stage.ask(), remote.follows))
+                checks.append((stage.ask(), remote.follows))
             else:
                 getattr(remote, verb)()
         for _ in range(6):
             for act in (remote.send, remote.arrive, remote.answer, remote.receive):
                 act()
 
-        for question, was_led in asked:
+        for question, was_led in checks:
             assert question.is_confirmed <= was_led
         if remote.follows:
-            assert all(question.is_confirmed for question, _ in asked)
+            assert all(question.is_confirmed for question, _ in checks)
 
 
 def test_a_silent_follower_leaves_the_isr_even_if_it_was_caught_up(table: PartitionTable) -> None:

@@ -20,8 +20,8 @@ def test_a_leader_that_lags_does_not_say_that_there_is_no_such_record(tmp_path: 
     table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS, replicas=(1, 2), isr=(1, 2))
     produce(table, "t", 0, times=3)
     partition = table.become_leader("t", 0, b"1" * 16, 1, {}, now_ms=NOW_MS, replicas=(1, 2), isr=(1, 2))
-    asked = [list_offsets(partition, timestamp, isolation=isolation, version=7) for isolation in (0, 1)]
-    assert [result.error_code for result in asked] == [error_codes.OFFSET_NOT_AVAILABLE] * 2
+    results = [list_offsets(partition, timestamp, isolation=isolation, version=7) for isolation in (0, 1)]
+    assert [result.error_code for result in results] == [error_codes.OFFSET_NOT_AVAILABLE] * 2
     assert list_offsets(partition, -2, isolation=0, version=7).offset == 0
     assert partition.follower_fetched(2, 1, 3, 0, 0) is False
     assert list_offsets(partition, timestamp, isolation=0, version=7).error_code == error_codes.NONE

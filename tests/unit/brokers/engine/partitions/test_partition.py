@@ -244,9 +244,9 @@ def test_sequences_count_whatever_a_producer_waits_for_and_each_partition_has_it
 ) -> None:
     """IDE-3, IDE-13: only clients require acks=all with idempotence."""
     other = table.become_leader(partition.topic, 1, TOPIC_ID, 3, {}, now_ms=NOW_MS)
-    for item in (partition, other):
+    for target in (partition, other):
         for acks, sequence in ((1, 0), (-1, 2)):
             for _ in range(2):
                 records = batch(2, producer_id=9, producer_epoch=0, base_sequence=sequence)
-                assert produce(item, records, acks=acks).base_offset == sequence
-        assert item.log_end_offset == 4
+                assert produce(target, records, acks=acks).base_offset == sequence
+        assert target.log_end_offset == 4

@@ -257,7 +257,9 @@ def test_a_partition_that_is_created_when_a_disk_fails_is_created_on_the_next_on
     made = [table.become_leader("t", index, b"t" * 16, 0, {}, now_ms=0) for index in range(2)]
 
     assert list(table.offline_directories) == [roots[0]]
-    assert [(item.log.root, item.is_leader, item.offline) for item in made] == [(roots[1], True, False)] * 2
+    assert [(partition.log.root, partition.is_leader, partition.offline) for partition in made] == [
+        (roots[1], True, False)
+    ] * 2
 
 
 def test_a_known_partition_waits_for_its_disk(tmp_path: Path) -> None:

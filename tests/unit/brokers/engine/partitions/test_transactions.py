@@ -136,10 +136,10 @@ def test_a_marker_is_a_control_batch_of_the_producer(partition: Partition) -> No
     write(partition, 7, 0, epoch=3)
     result = end(partition, 7, committed=True, epoch=3, coordinator_epoch=12)
     assert (result.error_code, result.base_offset, result.last_offset) == (0, 1, 1)
-    matching = partition.read(1, 1 << 20, min_one_batch=True)
-    assert matching.slice is not None
-    data = matching.slice.read()
-    matching.slice.release()
+    fetched = partition.read(1, 1 << 20, min_one_batch=True)
+    assert fetched.slice is not None
+    data = fetched.slice.read()
+    fetched.slice.release()
     header = layout.read_header(data)
     assert (header.is_control, header.is_transactional, header.base_sequence) == (True, True, -1)
     assert (header.producer_id, header.producer_epoch, header.record_count) == (7, 3, 1)

@@ -62,7 +62,9 @@ class Model:
 
     def sequence_of(self, producer_id: int) -> int:
         """Returns the sequence of the producer's next record."""
-        return sum(len(item.values) for item in self.written if item.producer_id == producer_id and item.kind == DATA)
+        return sum(
+            len(batch.values) for batch in self.written if batch.producer_id == producer_id and batch.kind == DATA
+        )
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -113,7 +115,7 @@ class Model:
 
     def truncate(self, how: int) -> None:
         target = max(self.start, self.end_offset - how % 12)
-        kept = [item for item in self.written if item.next_offset <= target]
+        kept = [batch for batch in self.written if batch.next_offset <= target]
         if (kept[-1].next_offset if kept else 0) < self.start:
             return
         self.partition.become_follower(self.epoch, (1, 2), (1, 2), 2)
@@ -144,11 +146,11 @@ class Model:
         """Returns (producer id, first offset, marker offset or None, outcome) in the order of their markers."""
         opened: dict[int, int] = {}
         result: list[tuple[int, int, int | None, int]] = []
-        for item in self.written:
-            if item.kind == DATA:
-                opened.setdefault(item.producer_id, item.base_offset)
-            elif item.kind != PLAIN and item.producer_id in opened:
-                result.append((item.producer_id, opened.pop(item.producer_id), item.base_offset, item.kind))
+        for batch in self.written:
+            if batch.kind == DATA:
+                opened.setdefault(batch.producer_id, batch.base_offset)
+            elif batch.kind != PLAIN and batch.producer_id in opened:
+                result.append((batch.producer_id, opened.pop(batch.producer_id), batch.base_offset, batch.kind))
         return result + [(producer_id, first, None, DATA) for producer_id, first in opened.items()]
 
     def stable_offset(self) -> int:
@@ -160,12 +162,12 @@ class Model:
         limit = self.stable_offset()
         dropped = [(who, first, marker or 0) for who, first, marker, how in self.transactions() if how == ABORT]
         shown: list[tuple[int, bytes | None]] = []
-        for item in self.written:
+        for batch in self.written:
             is_dropped = any(
-                who == item.producer_id and first <= item.base_offset < last for who, first, last in dropped
+                who == batch.producer_id and first <= batch.base_offset < last for who, first, last in dropped
             )
-            if not is_dropped and item.next_offset <= limit:
-                shown += [(item.base_offset + at, value) for at, value in enumerate(item.values)]
+            if not is_dropped and batch.next_offset <= limit:
+                shown += [(batch.base_offset + at, value) for at, value in enumerate(batch.values)]
         return [result for result in shown if result[0] >= self.start]
 
     def check(self) -> None:
@@ -197,7 +199,7 @@ class Model:
             given = listed[KEY, 0]
             must = [(who, first) for who, first, last in ended if last >= offset and first < reach]
             may = [(who, first) for who, first, last in ended if last >= offset]
-            assert [item for item in may if item in given] == given, (offset, given, may)
+            assert [transaction for transaction in may if transaction in given] == given, (offset, given, may)
             assert set(must) <= set(given)
 
 

@@ -67,7 +67,9 @@ def committed_records(
         list_aborted(listed, KEY, partition, offset, result.slice, True)
         data = result.slice.read()
         result.slice.release()
-        more, offset = _shown(data, sorted(listed[KEY, partition.index], key=lambda one: one[1]), offset)
+        more, offset = _shown(
+            data, sorted(listed[KEY, partition.index], key=lambda transaction: transaction[1]), offset
+        )
         shown += more
 
 

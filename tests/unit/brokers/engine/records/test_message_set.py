@@ -51,7 +51,7 @@ def test_entries_of_every_format_follow_each_other_and_name_it_in_the_same_byte(
     assert [(entry.offset, entry.magic) for entry in result] == [(5, 0), (2**40, 1), (2**41, 2), (2**42, 0)]
     assert [data[entry.start : entry.end] for entry in result] == written
     assert [data[entry.start + 16] for entry in result] == [0, 1, 2, 0]
-    assert [int.from_bytes(item[8:12], "big") for item in written] == [entry.size_bytes - 12 for entry in result]
+    assert [int.from_bytes(data[8:12], "big") for data in written] == [entry.size_bytes - 12 for entry in result]
     assert list(entries(data[:-1])) == result[:-1], "a cut entry at the end is left out"
 
 

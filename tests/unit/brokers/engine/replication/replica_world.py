@@ -164,7 +164,11 @@ class ReplicaWorld:
             return
         self._write(
             State(
-                leader, state.leader_epoch + 1, tuple(same), 0, tuple(self.replicas[item].incarnation for item in same)
+                leader,
+                state.leader_epoch + 1,
+                tuple(same),
+                0,
+                tuple(self.replicas[member].incarnation for member in same),
             )
         )
 
@@ -307,16 +311,16 @@ class ReplicaWorld:
         return [batch for batch in self.batches(broker) if int.from_bytes(batch[:8], "big") < below]
 
     def check(self) -> None:
-        held = [item for item in self.replicas.values() if item.is_up and item.partition is not None]
-        for replica in held:
+        online = [replica for replica in self.replicas.values() if replica.is_up and replica.partition is not None]
+        for replica in online:
             partition = replica.partition
             assert partition is not None
             partition.check()
-        for item in held:
-            for other in held:
-                if item.broker < other.broker and item.partition is not None and other.partition is not None:
-                    below = min(item.partition.high_watermark, other.partition.high_watermark)
-                    assert self.committed(item.broker, below) == self.committed(other.broker, below)
+        for replica in online:
+            for other in online:
+                if replica.broker < other.broker and replica.partition is not None and other.partition is not None:
+                    below = min(replica.partition.high_watermark, other.partition.high_watermark)
+                    assert self.committed(replica.broker, below) == self.committed(other.broker, below)
 
     def heal(self) -> Partition:
         """Restarts all brokers and lets them catch up; returns the leader's replica."""

@@ -24,8 +24,8 @@ def lead(world: ReplicaWorld, broker: int, *seen_by: int) -> None:
     """Makes `broker` the leader; only `seen_by` learn of it."""
     world.elect(broker)
     assert world.state.leader == broker
-    for item in seen_by:
-        world.show(item)
+    for replica in seen_by:
+        world.show(replica)
 
 
 def fetch(world: ReplicaWorld, *brokers: int) -> None:

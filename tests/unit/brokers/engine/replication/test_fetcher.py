@@ -151,7 +151,7 @@ def test_errors_delay_one_partition_longer_each_time_and_no_others(world: Steppe
         began_ms = world.clock.passed_ms
         assert (link.asked(), link.request.forgotten_topics_data[0].partitions) == ([], [0])
         link.answer(fetched(line(1, batches(len(waited), 1)), session_id=SESSION))
-        while not any(asked[0] == 0 for _, _, _, request in link.sent for asked in _lines(request)):
+        while not any(line[0] == 0 for _, _, _, request in link.sent for line in _lines(request)):
             world.pass_ms(1)
         waited.append(world.clock.passed_ms - began_ms)
         link.answer(fetched(session_id=SESSION))
@@ -320,7 +320,7 @@ def test_a_throttled_partition_is_delayed_and_the_others_are_not(tmp_path: Path)
     link.answer(fetched(session_id=SESSION))
     assert link.asked() == []
     world.pass_ms(20)
-    assert [asked[0] for _, _, _, request in link.sent for asked in _lines(request)] == [0]
+    assert [line[0] for _, _, _, request in link.sent for line in _lines(request)] == [0]
     world.fetchers.close()
     world.table.close()
 

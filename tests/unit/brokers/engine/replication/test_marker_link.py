@@ -138,7 +138,7 @@ async def test_a_local_partition_waits_only_for_its_own_transaction(world: World
 
     async def replicated(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         """Answers like the handler of WriteTxnMarkers: the response waits for all requested partitions."""
-        if any(1 in item.partition_indexes for marker in request.markers for item in marker.topics):
+        if any(1 in marked.partition_indexes for marker in request.markers for marked in marker.topics):
             await caught_up.wait()
         return await write(world, broker_id, request)
 
@@ -275,7 +275,7 @@ async def test_the_size_of_a_request_is_limited(world: World, monkeypatch: pytes
     write = World._write
 
     async def measured(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        partitions = sum(len(item.partition_indexes) for marker in request.markers for item in marker.topics)
+        partitions = sum(len(marked.partition_indexes) for marker in request.markers for marked in marker.topics)
         sizes.append((len(request.markers), partitions))
         return await write(world, broker_id, request)
 

@@ -167,10 +167,10 @@ def test_foreign_files_are_reported_and_ignored(tmp_path: Path) -> None:
     again, report = reopen(directory, SMALL, clean=True)
     assert again.log_end_offset == 3
     assert sorted(damage.file for damage in report.damages) == sorted(
-        str(directory / item) for item in files + directories
+        str(directory / name) for name in files + directories
     )
     assert all("ignored" in damage.what for damage in report.damages)
-    assert {item.name for item in directory.iterdir()} > {*files, *directories}
+    assert {file.name for file in directory.iterdir()} > {*files, *directories}
 
 
 def test_a_log_below_its_checkpointed_start_restarts_there(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def far_transactions(directory: Path, at: int = BASE) -> list[Aborted]:
         data += bytes(batch) + bytes(end)
     listed = [Aborted(producer, first, marker, marker + 1) for producer, first, marker in lines]
     (directory / f"{BASE:020d}.log").write_bytes(data)
-    (directory / f"{BASE:020d}.txnindex").write_bytes(b"".join(ABORTED_ENTRY.pack(0, *item) for item in listed))
+    (directory / f"{BASE:020d}.txnindex").write_bytes(b"".join(ABORTED_ENTRY.pack(0, *entry) for entry in listed))
     return listed
 
 
@@ -197,8 +197,8 @@ def test_aborted_transactions_stay_aborted(tmp_path: Path, clean: bool, recovery
     list_file.write_bytes(list_file.read_bytes() + damage)
     log, report = reopen(directory, CONFIG, clean=clean, recovery_point=recovery_point)
     assert (report.split_segments, report.truncated_bytes) == (1, 0)
-    held = [item[:3] for part in aborted_of(log).values() for item in part]
-    assert held == [item[:3] for item in listed]
+    kept = [entry[:3] for part in aborted_of(log).values() for entry in part]
+    assert kept == [entry[:3] for entry in listed]
     assert list(aborted_of(log)) == [BASE, BASE + FAR]
     assert log.has_aborts
 
@@ -334,7 +334,7 @@ def test_a_crash_at_any_step_leaves_every_record(first: int) -> None:
             partition = opened(left).get("t", 0)
             assert partition is not None
             check_split(partition.log, whole)
-            assert [item.producer_id for part in aborted_of(partition.log).values() for item in part] == [7, 8, 9]
+            assert [entry.producer_id for part in aborted_of(partition.log).values() for entry in part] == [7, 8, 9]
             partition.log.close()
 
         tried = crash_everywhere(home, disk, check, Effort(2, 2, 10), lambda _: None)

@@ -61,9 +61,9 @@ def _aborted_transaction(log: Log) -> None:
         [Record(NOW_MS, ABORTED_KEY, b"v")], attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0
     )
     marker = end_marker(ABORT, timestamp_ms=NOW_MS, producer_id=7, producer_epoch=0, coordinator_epoch=0)
-    for item in (data, marker):
-        log.append(memoryview(item), 0, NOW_MS, 0, NOW_MS)
-        replay_batch(log, read_header(item), item, log.active)
+    for batch in (data, marker):
+        log.append(memoryview(batch), 0, NOW_MS, 0, NOW_MS)
+        replay_batch(log, read_header(batch), batch, log.active)
 
 
 def _dirty_log(directory: Path) -> tuple[Log, list[tuple[int, Record]]]:
