@@ -1,5 +1,5 @@
-"""What this broker knows of the cluster, and the one place through which it changes that.
+"""Cluster metadata of this broker, and the only place that changes it.
 
-`image` is the immutable image, `current` holds the latest one, `watcher` makes it, `store` writes, `tree` is the port
-to ZooKeeper and `zookeeper` its only speaker.
+`image` is the immutable image, `current` has the latest one, `watcher` builds it, `store` writes, `tree` is the
+interface to ZooKeeper and `zookeeper` its only implementation.
 """

@@ -1,7 +1,7 @@
-"""ACLs of an instance in ZooKeeper: one document a pattern, written by compare-and-set (KIP-290).
+"""ACLs of an instance in ZooKeeper: one document per pattern, written by compare-and-set (KIP-290).
 
-The node above them holds how many entries they have together and what they weigh, and is written with each of them: so
-two brokers never give the same room away, and what one broker counts is never older than what it writes.
+Their parent node has the total number of entries and bytes and is written with each of them: so two brokers never
+allocate the same capacity, and a count is never older than what is written with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from brokers.engine.cluster.tree import (
     Tree,
 )
 
-# Patterns that one transaction writes. All documents of an instance together weigh less than ZooKeeper takes at once.
+# Maximum number of patterns in one transaction. All documents of an instance together are smaller than a ZooKeeper
+# frame.
 PATTERNS_AT_ONCE_MAX: Final = 50
 
 Entries = frozenset[AclEntry]
@@ -35,23 +36,25 @@ Change = Callable[[ResourcePattern, Entries], Entries]
 
 
 async def add(tree: Tree, instance_id: str, wanted: Mapping[ResourcePattern, Iterable[AclEntry]]) -> int | None:
-    """Adds entries, all or none; those that are there are left alone. Answers the config change that announces the
-    last of it, None when nothing had to be written.
+    """Adds entries, all or none; existing ones stay.
+
+    Returns the config change that announces the last of them, None if nothing had to be written.
 
     Raises:
         errors.PolicyViolation: the instance would have too many.
-        errors.Conflict: others change ACLs of the instance all the time.
+        errors.Conflict: concurrent changes of the instance's ACLs prevented every attempt.
     """
     added = {pattern: frozenset(entries) for pattern, entries in wanted.items()}
     return await _write(tree, instance_id, list(added), lambda pattern, before: before | added[pattern])
 
 
 async def remove(tree: Tree, instance_id: str, unwanted: Mapping[ResourcePattern, Iterable[AclEntry]]) -> int | None:
-    """Removes entries; a document goes with its last one. One that cannot be read goes with the entry that stands for
-    it (`AclDocument.closed`). Answers as `add`.
+    """Removes entries; a document is deleted with its last one. Returns a config change like `add`.
+
+    A document that cannot be read is deleted with the entry that represents it (`AclDocument.closed`).
 
     Raises:
-        errors.Conflict: as `add`.
+        errors.Conflict: as in `add`.
     """
     gone = {pattern: frozenset(entries) for pattern, entries in unwanted.items()}
     return await _write(tree, instance_id, list(gone), lambda pattern, before: before - gone[pattern])
@@ -98,7 +101,7 @@ async def _plan(tree: Tree, instance_id: str, patterns: Sequence[ResourcePattern
 
 
 def _check(before: _Total, after: _Total) -> None:
-    """Who has more than there may be, by limits of before, may still replace and remove."""
+    """Checks the limits; an instance that exceeds them since they were lowered may still replace and remove entries."""
     if after.entries > max(ENTRIES_MAX, before.entries):
         raise errors.PolicyViolation(
             f"The instance would have more than {ENTRIES_MAX} access control entries; remove some, or use prefixed "
@@ -112,7 +115,7 @@ def _check(before: _Total, after: _Total) -> None:
 
 
 class _Total(NamedTuple):
-    """Of all documents of an instance; what the node above them has."""
+    """Total of all ACL documents of an instance, as stored in their parent node."""
 
     entries: int = 0
     size_bytes: int = 0
@@ -122,7 +125,7 @@ class _Total(NamedTuple):
 
 
 def _weight(path: str, data: bytes) -> int:
-    """Nothing without data."""
+    """Returns the size in ZooKeeper, 0 without data."""
     return len(path) + len(data) + NODE_BYTES if data else 0
 
 
@@ -141,7 +144,7 @@ def _read(node: Node) -> Entries | None:
 
 
 def _stored(pattern: ResourcePattern, node: Node | None) -> Entries:
-    """What cannot be read denies all (`AclDocument.closed`), also when something is added to it."""
+    """Returns the stored entries; an unreadable document denies all (`AclDocument.closed`), also after additions."""
     if node is None:
         return frozenset()
     entries = _read(node)
@@ -157,7 +160,7 @@ def _total(folder: Node | None) -> _Total:
 
 
 async def _recount(tree: Tree, instance_id: str) -> _Total:
-    """By what is stored: of a document that cannot be read nobody knows what it was counted with."""
+    """Counts the stored documents: the count of an unreadable one in the stored total is unknown."""
     node_paths = [
         paths.instance_acl(instance_id, name) for name in await tree.children(paths.instance_acls(instance_id)) or []
     ]
@@ -171,7 +174,7 @@ async def _recount(tree: Tree, instance_id: str) -> _Total:
 
 
 def in_parts(wanted: Mapping[ResourcePattern, Sequence[AclEntry]]) -> list[dict[ResourcePattern, Sequence[AclEntry]]]:
-    """Patterns in parts that one transaction can write."""
+    """Splits patterns into parts that fit into one transaction each."""
     parts: list[dict[ResourcePattern, Sequence[AclEntry]]] = []
     for at, (pattern, entries) in enumerate(wanted.items()):
         if at % PATTERNS_AT_ONCE_MAX == 0:

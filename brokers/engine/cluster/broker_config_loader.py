@@ -1,4 +1,4 @@
-"""Reads what operators set for running brokers. What cannot be understood is logged and left out (QUO-75)."""
+"""Reads operators' settings of running brokers; unreadable documents are logged and ignored (QUO-75)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 def ids_of(names: Iterable[str]) -> list[int | None]:
-    """The brokers, None for all, that documents below `/config/brokers` with these names are about."""
+    """Returns the broker ids, None for all brokers, in the names of documents below `/config/brokers`."""
     ids: list[int | None] = []
     for name in names:
         if name == paths.DEFAULT_ENTITY:
@@ -28,8 +28,9 @@ def ids_of(names: Iterable[str]) -> list[int | None]:
 
 
 async def read(tree: Tree, ids: Sequence[int | None]) -> dict[int | None, Mapping[str, str]]:
-    """What is set for these brokers. A document that is gone is empty; a malformed one is left out, so that what was
-    known before stays in force.
+    """Returns the settings of these brokers.
+
+    A deleted document is empty; a malformed one is omitted, so that the previous settings stay in force.
     """
     nodes = await tree.get_many([paths.broker_config(id) for id in ids])
     result: dict[int | None, Mapping[str, str]] = {}

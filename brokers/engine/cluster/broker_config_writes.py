@@ -1,4 +1,4 @@
-"""Settings of running brokers: document and change node written in one compare-and-set (ZK-13, ZK-32)."""
+"""Writes settings of running brokers: document and change node in one compare-and-set (ZK-13, ZK-32)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class AlteredBrokerConfig(NamedTuple):
 
 
 async def alter(tree: Tree, broker_id: int | None, change: Change) -> AlteredBrokerConfig:
-    """Of one broker, or of all (None). `change` may run again after a lost race.
+    """Changes the settings of one broker, or of all (None); `change` may run again after a lost race.
 
     Raises:
-        errors.Conflict: others wrote all the time.
+        errors.Conflict: concurrent writes prevented every attempt.
     """
     path = paths.broker_config(broker_id)
     announcement = changes.config_changed(paths.broker_config_entity(broker_id))
@@ -42,7 +42,7 @@ async def alter(tree: Tree, broker_id: int | None, change: Change) -> AlteredBro
 
 
 def _stored(node: Node | None) -> dict[str, str]:
-    """What is there. A document that makes no sense is replaced by one that does."""
+    """Returns the stored settings; an unreadable document counts as empty and is replaced."""
     if node is None or not node.data:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""The two change logs: how a writer announces what it wrote, in the same transaction (ZK-15, ZK-32)."""
+"""The two change logs: a writer announces its changes in the same transaction (ZK-15, ZK-32)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.reservations import Reservation
 from brokers.engine.cluster.tree import Create
 
-# Attempts of one read-then-compare-and-set before the caller is told that it lost.
+# Attempts of a read and compare-and-set before the caller gets a Conflict.
 COMPARE_AND_SET_ATTEMPTS_MAX = 8
-# Of a topic of which more states are written all of them are read again.
+# Maximum number of states named per topic; beyond it readers read all states of the topic.
 STATES_NAMED_MAX: Final = 100
 
 
@@ -24,8 +24,8 @@ def topics_changed(internal_names: Iterable[str], reservation: Reservation | Non
 
 
 def states_changed(writes: Iterable[StateWrite], topics: Iterable[str] = ()) -> Create:
-    """Of the topics of `writes`, and of `topics`, nothing but documents and these states: readers of a large topic need
-    not read the rest of it again.
+    """Announces changes of documents and of these states only, so that readers of a large topic need not read all its
+    states.
     """
     states: dict[str, list[int]] = {f"topics/{name}": [] for name in topics}
     for write in writes:
@@ -35,12 +35,14 @@ def states_changed(writes: Iterable[StateWrite], topics: Iterable[str] = ()) -> 
 
 
 def broker_changed(broker_id: int) -> Create:
-    """A registration was rewritten in place; who registers or goes is seen by the watch on all of them."""
+    """Announces a registration that was rewritten in place; the watch on all registrations shows new and deleted
+    ones.
+    """
     return Create(paths.CHANGE_PREFIX, documents.change_to_json([f"brokers/{broker_id}"]), sequence=True)
 
 
 def document_changed(change: str) -> Create:
-    """As `instance_documents.change_of` names it."""
+    """Announces a change named by `instance_documents.change_of`."""
     return Create(paths.CHANGE_PREFIX, documents.change_to_json([change]), sequence=True)
 
 
@@ -49,13 +51,13 @@ def config_changed(entity_path: str) -> Create:
 
 
 def written_as(paths_written: Sequence[str]) -> int:
-    """The number of the change node of a transaction whose last operation announced it."""
+    """Returns the number of the change node of a transaction whose last operation announced it."""
     sequence = sequence_of(paths_written[-1])
     assert sequence is not None, "a change node is a sequential node"
     return sequence
 
 
 def sequence_of(node_name: str) -> int | None:
-    """The number of a change node, None for a node that is none."""
+    """Returns the number of a change node, None for another node."""
     digits = node_name.rpartition("_")[2]
     return int(digits) if digits.isdigit() else None

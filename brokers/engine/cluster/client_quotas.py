@@ -1,4 +1,4 @@
-"""Client quotas in ZooKeeper: checked as QUO-71 asks, merged into the node so that its other keys survive (QUO-73,
+"""Client quotas in ZooKeeper: validated (QUO-71) and merged into the node, so that its other keys stay (QUO-73,
 QUO-74).
 """
 
@@ -34,14 +34,15 @@ REMOVED_NAME_BYTES_MAX = 16 * 1024
 
 
 def quotas_of(entity: AnyEntity) -> frozenset[str]:
-    """What can be set for such an entity."""
+    """Returns the quotas that may be set for such an entity."""
     return IP_QUOTAS if isinstance(entity, IpEntity) else QUOTAS
 
 
 def validate(entity: AnyEntity, limits: Mapping[str, float | None]) -> None:
-    """
+    """Validates the limits of an entity.
+
     Raises:
-        errors.Refused: an empty or overlong name, no entity, an unknown quota, or a value that is none. Removing a
+        errors.Refused: an empty or overlong name, no entity, an unknown quota, or an invalid value. Removing a
             quota that does not exist is no error.
     """
     if isinstance(entity, IpEntity):
@@ -51,10 +52,10 @@ def validate(entity: AnyEntity, limits: Mapping[str, float | None]) -> None:
         names = entity.user, entity.client_id
     else:
         raise errors.Refused("Invalid empty client quota entity")
-    # What has a longer name from before the limit can still be removed.
+    # Entities with longer names from before the limit can still be removed.
     bytes_max = REMOVED_NAME_BYTES_MAX if all(value is None for value in limits.values()) else QUOTA_NAME_BYTES_MAX
     for name in names:
-        # The name itself is looked at first: to write it takes 100 ns a byte.
+        # The length of the name is checked first, because encoding it takes 100 ns per byte.
         if name is not None and not (0 < len(name) <= bytes_max and len(paths.sanitise(name)) <= bytes_max):
             raise errors.Refused(
                 f"Invalid name of a client quota entity: it has 1 to {QUOTA_NAME_BYTES_MAX} bytes, and what is not a "
@@ -83,14 +84,14 @@ def _validate_address(address: str | None) -> None:
 
 
 def stored_value(quota: str, value: float) -> str:
-    """As Kafka writes it: whole numbers for the byte rates, decimal fractions for the others."""
+    """Returns the value as Kafka writes it: integers for the byte rates, decimal fractions for the others."""
     return str(round(value)) if quota in INTEGRAL_QUOTAS else repr(float(value))
 
 
 async def alter(tree: Tree, *, instance_id: str, entity: AnyEntity, limits: Mapping[str, float | None]) -> int | None:
-    """Sets, removes, and takes away what is left empty, with the change node, in one transaction.
+    """Sets and removes limits and deletes empty nodes, with the change node, in one transaction.
 
-    Answers the number of the change node, None when there was nothing to write.
+    Returns the number of the change node, None if nothing had to be written.
     """
     entity_path = path_of(instance_id, entity)
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
@@ -114,7 +115,7 @@ async def _plan(
     after = dict(before)
     for quota, value in limits.items():
         if quota not in settable:
-            continue  # a removal, and what else is in the node is not ours to remove
+            continue  # a removal; other keys of the node are kept
         if value is None:
             after.pop(quota, None)
         else:
@@ -129,7 +130,9 @@ async def _plan(
 
 
 async def _missing_parents(tree: Tree, entity_path: str) -> list[Operation]:
-    """For `users/u/clients/c`: `users/u` with an empty config and `users/u/clients`, where they are not there yet."""
+    """Returns creations of missing parents: for `users/u/clients/c`, `users/u` with an empty config and
+    `users/u/clients`.
+    """
     parts = entity_path.split("/")
     if len(parts) == 2:
         return []

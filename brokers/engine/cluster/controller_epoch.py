@@ -1,6 +1,4 @@
-"""A controller epoch and the partition states it writes in it. Pure, so that decisions are made of
-them.
-"""
+"""Controller epochs and the partition states written in them. Pure, because decisions consist of them."""
 
 from __future__ import annotations
 
@@ -11,14 +9,15 @@ from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument, TopicDocument
 from brokers.engine.cluster.tree import Check, Create, Operation, Set
 
-# Chroot, `/brokers/topics/<t>/partitions/<p>/state` without the topic's name, and the headers of an operation.
+# Upper bound of the chroot, `/brokers/topics/<t>/partitions/<p>/state` without the topic's name, and the headers of an
+# operation.
 _PATH_BYTES_MAX = 128
 _STATE_BYTES_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerEpoch:
-    """One controller epoch. `guard_version` is the version of `/controller_epoch` that every write checks."""
+    """A controller epoch; `guard_version` is the version of `/controller_epoch` that every write checks."""
 
     broker_id: int
     epoch: int
@@ -31,8 +30,10 @@ class ControllerEpoch:
 
 @dataclass(frozen=True, slots=True)
 class StateWrite:
-    """One partition state. `version` None creates the node; `opens_topic` marks the first state of a topic. `identity`
-    is that of the topic it is about (`TopicImage`): versions begin again with the next topic of the name.
+    """Write of one partition state.
+
+    A `version` of None creates the node, and `opens_topic` marks the first state of a topic. `identity` is that of its
+    topic (`TopicImage`), because versions start again with the next topic of the same name.
     """
 
     topic: str
@@ -48,7 +49,9 @@ class StateWrite:
 
     @property
     def bytes_max(self) -> int:
-        """What it adds to a transaction at most: its paths, its state, its topic's name in the change node."""
+        """Maximum number of bytes that it adds to a transaction: paths, state, and the topic's name in the change
+        node.
+        """
         nodes = 2 if self.version is not None else 4
         return nodes * (_PATH_BYTES_MAX + len(self.topic)) + _STATE_BYTES_MAX + len(self.topic)
 
@@ -64,12 +67,12 @@ class StateWrite:
 
 
 def identity_checks(name: str, document: TopicDocument) -> list[Operation]:
-    """Hold a transaction to the topic being the one of this document."""
+    """Returns operations that make a transaction fail unless the topic is the one of this document."""
     return [Check(paths.topic_identity(name, document.topic_id), 0)] if document.identified else []
 
 
 def operations_of(writes: Iterable[StateWrite]) -> list[Operation]:
-    """All of them, held to their topics being the ones that they are about."""
+    """Returns the operations of all writes, which fail unless their topics are the expected ones."""
     writes = tuple(writes)
     identities = dict.fromkeys(write.identity for write in writes)
     checks = [Check(identity, 0) for identity in identities if identity is not None]

@@ -1,6 +1,4 @@
-"""What only the controller writes, each transaction held to its controller epoch by a check of `/controller_epoch`
-(CTL-1, CTL-4, ZK-4).
-"""
+"""Writes of the controller; each transaction checks the version of `/controller_epoch` (CTL-1, CTL-4, ZK-4)."""
 
 from __future__ import annotations
 
@@ -28,12 +26,13 @@ from brokers.engine.cluster.tree import (
 from instances import naming
 
 WRITES_PER_TRANSACTION_MAX = 1_000
-# Half of what ZooKeeper takes in one frame.
+# Half of the maximum frame size of ZooKeeper.
 TRANSACTION_BYTES_MAX = 512 * 1024
-# At first all in one, so that a broker's death is one change to everybody who reads it; then apart from what failed.
+# First all writes in one transaction, so that readers see a broker's death as one change; then smaller ones around
+# failures.
 WRITES_PER_TRANSACTION = (WRITES_PER_TRANSACTION_MAX, 32, 1)
 CLEANED_AT_ONCE_MAX = 200
-# However young, no more change nodes than this are kept: every reader lists them at each change.
+# Maximum number of change nodes that are kept, however young: every reader lists them at each change.
 CHANGES_KEPT_MAX = 1_000
 
 
@@ -43,7 +42,7 @@ async def elect(tree: Tree, broker_id: int, now_ms: int) -> ControllerEpoch | No
 
 
 async def resign(tree: Tree, held_epoch: ControllerEpoch) -> None:
-    """Gives the controllership back if this session still holds it; a later controller epoch is never touched."""
+    """Resigns as controller if this session still is; a later controller epoch is never affected."""
     node = await tree.get(paths.CONTROLLER)
     if node is not None and node.owner == tree.session_id:
         try:
@@ -53,9 +52,10 @@ async def resign(tree: Tree, held_epoch: ControllerEpoch) -> None:
 
 
 async def write_states(tree: Tree, held_epoch: ControllerEpoch, writes: Sequence[StateWrite]) -> list[StateWrite]:
-    """Transactions are sent one behind the other without waiting: one session's requests keep their order (CTL-8).
+    """Writes states and returns those that lost a race.
 
-    A write that lost a race takes its neighbours in the transaction with it; they are sent again in smaller company.
+    Transactions are sent without waiting for each other, because requests of a session keep their order (CTL-8). A
+    write that lost a race makes its whole transaction fail; the others are sent again in smaller ones.
     """
     failed: list[StateWrite] = list(writes)
     for size in WRITES_PER_TRANSACTION:
@@ -95,8 +95,9 @@ async def _commit_states(tree: Tree, held_epoch: ControllerEpoch, writes: Sequen
 async def finish_reassignments(
     tree: Tree, held_epoch: ControllerEpoch, topic: TopicImage, writes: Sequence[StateWrite]
 ) -> bool:
-    """Last states and final replicas in one transaction (REP-32). False: somebody changed the topic or a state since
-    `topic` was read, and nothing was written.
+    """Writes last states and final replicas in one transaction (REP-32).
+
+    Returns False, writing nothing, if the topic or a state changed since `topic` was read.
     """
     ended = {write.index for write in writes}
     moving = [partition for partition in topic.partitions if partition.index not in ended]
@@ -124,10 +125,11 @@ async def finish_reassignments(
 
 
 async def finish_deletion(tree: Tree, held_epoch: ControllerEpoch, topic: TopicImage) -> None:
-    """Partitions go first in pieces, the topic and its marker last: interrupted anywhere, it can be run again.
+    """Deletes a topic: its partitions first, in parts, the topic and its deletion marker last; it may be repeated at
+    any time.
 
-    Whoever was just elected may have an image in which a topic is being deleted that is gone, and made again since. So
-    every transaction is held to the marker.
+    A new controller may have an image in which a topic is being deleted that was deleted and recreated since. So every
+    transaction checks the marker.
 
     Raises:
         errors.Conflict: the topic of that name is not marked.
@@ -154,7 +156,7 @@ async def finish_deletion(tree: Tree, held_epoch: ControllerEpoch, topic: TopicI
         paths.topic_deletion(topic.name),
     ]
     instance_id = naming.split_internal(topic.name)[0]
-    # Address lists outlive the topic: one made again under the same name is not open to everybody meanwhile (CKA-11).
+    # IP allow-lists outlive the topic, so that a recreated one is not temporarily open to everybody (CKA-11).
     if instance_id is not None and not (topic.produce_ips or topic.consume_ips or topic.administer_ips):
         last.append(paths.instance_topic(instance_id, topic.name))
     present = await tree.get_many(last)
@@ -168,7 +170,7 @@ async def clean_changes(tree: Tree, created_before_ms: int) -> int:
         names = await tree.children(parent) or []
         oldest_first = sorted(names, key=lambda name: changes.sequence_of(name) or 0)
         excess = max(0, len(oldest_first) - CHANGES_KEPT_MAX)
-        # The newest one stays, however old: who has not read it could not tell that anything was there.
+        # The newest one stays, however old: otherwise a reader that has not read it could not detect that.
         candidates = [f"{parent}/{name}" for name in oldest_first[:-1][: max(CLEANED_AT_ONCE_MAX, excess)]]
         nodes = await tree.get_many(candidates)
         old: list[str] = []
@@ -184,7 +186,7 @@ async def clean_changes(tree: Tree, created_before_ms: int) -> int:
 
 
 async def _delete_all(tree: Tree, doomed: Sequence[str]) -> int:
-    """In one transaction; what is gone already takes the others with it, and they are deleted one by one."""
+    """Deletes the nodes in one transaction; if one is missing, they are deleted one by one."""
     try:
         await tree.commit([Delete(path, None) for path in doomed])
     except NoNode:
@@ -195,11 +197,11 @@ async def _delete_all(tree: Tree, doomed: Sequence[str]) -> int:
 
 
 async def _commit_guarded(tree: Tree, operations: Sequence[Operation]) -> None:
-    """`operations[0]` is the guard.
+    """Commits operations of which the first is the guard.
 
     Raises:
-        errors.ControllerMoved: it failed.
-        TreeError: another operation did.
+        errors.ControllerMoved: the guard failed.
+        TreeError: another operation failed.
     """
     try:
         await tree.commit(operations)

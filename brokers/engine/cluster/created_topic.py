@@ -1,4 +1,4 @@
-"""A topic that was or would be written, as CreateTopics and CreatePartitions decide it."""
+"""Result of planning CreateTopics and CreatePartitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from brokers.engine.cluster import stored_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class CreatedTopic:
-    """What was or would be written. `assignment` is the whole one; `instance_document` is there for hashed names."""
+    """A topic that was or would be written; `assignment` includes all partitions."""
 
     internal_name: str
     user_name: str

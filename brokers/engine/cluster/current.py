@@ -1,4 +1,4 @@
-"""Holds the latest image; whoever must act on a change subscribes, whoever must wait for one waits here."""
+"""The latest image, with subscriptions to changes and waits for a condition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Subscriber = Callable[[ClusterImage, ClusterImage], None]
 
 
 class _Subscription:
-    """`seen` is the last image the subscriber took without failing."""
+    """A subscription; `seen` is the last image that the subscriber handled without an exception."""
 
     __slots__ = ("seen", "subscriber")
 
@@ -25,11 +25,12 @@ class _Subscription:
 
 
 class CurrentImage:
-    """`image` is replaced, never changed. Subscribers get (before, after) on the loop, in order, and must not block.
+    """The latest image, which is replaced and never changed.
 
-    One that fails keeps nobody else from the image: what a tenant wrote and one part of the broker cannot take must not
-    stop the others' broker. It is given the next image with all that changed since the last one it took
-    (decision 118). `failures` counts.
+    Subscribers are called with (before, after) on the event loop, in order, and must not block. An exception in one
+    does not keep the image from others: a tenant's data that one part of the broker cannot handle must not stop the
+    broker for other tenants. That subscriber gets the next image with all changes since the last one it handled
+    (decision 118). `failures` counts such exceptions.
     """
 
     def __init__(self, image: ClusterImage) -> None:
@@ -64,7 +65,7 @@ class CurrentImage:
                 future.set_result(None)
 
     async def wait_until(self, holds: Callable[[ClusterImage], bool], timeout_s: float) -> bool:
-        """Whether an image for which `holds` is true came in time; the present one counts."""
+        """Waits for an image that satisfies `holds`, including the current one; returns False after the timeout."""
         if holds(self.image):
             return True
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

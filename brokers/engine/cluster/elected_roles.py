@@ -1,4 +1,4 @@
-"""A role that one broker of the cluster has at a time: an ephemeral node says who, a second node in which epoch (CTL-1,
+"""Roles that one broker of the cluster has at a time: an ephemeral node names it, a second node has the epoch (CTL-1,
 CKA-21).
 """
 
@@ -16,7 +16,7 @@ from brokers.engine.cluster.tree import BadVersion, Create, NodeExists, Set, Tre
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """`to_json` writes the holder's id and the time into `holder`."""
+    """A role; `to_json` encodes the broker id and the time for the `holder` node."""
 
     holder: str
     epoch: str
@@ -33,16 +33,16 @@ FLOW_MASTER: Final = Role(
 
 
 class Won(NamedTuple):
-    """`version` is that of the epoch's node."""
+    """Result of a won election; `version` is that of the epoch node."""
 
     epoch: int
     version: int
 
 
 async def elect(tree: Tree, role: Role, broker_id: int, now_ms: int) -> Won | None:
-    """The epoch if this broker won, or holds the role in this session already; None if somebody else does."""
+    """Returns the epoch if this broker won, or has the role in this session already; None if another broker has it."""
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
-        # In this order: an epoch that is read first is not one of somebody who took the role in between.
+        # In this order, so that the epoch is not from another broker that was elected in between.
         epoch_node = await tree.get(role.epoch)
         holder = await tree.get(role.holder)
         if holder is not None:

@@ -1,7 +1,7 @@
-"""Who leads a partition when an operator asks for an election (REP-28, REP-29). Pure.
+"""Decisions on elections that an operator requested (REP-28, REP-29). Pure.
 
-The controller elects by itself whenever there is a clean choice; what is left to ask for is the first replica of the
-assignment, or giving records up to have a leader at all.
+The controller performs clean elections on its own. Operators can request the preferred leader, or an unclean election
+that gives up records to have a leader at all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from brokers.engine.cluster.incarnations import is_same_incarnation, isr_epochs
 
 
 class ElectionType(enum.IntEnum):
-    """As on the wire."""
+    """Election types with the numbers of the protocol."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -26,12 +26,12 @@ class ElectionType(enum.IntEnum):
 def plan_election(
     kind: ElectionType, partition: PartitionImage, brokers: Mapping[int, BrokerInfo], controller_epoch: int
 ) -> PartitionStateDocument:
-    """The state to write over the partition's present one.
+    """Returns the state to write.
 
     Raises:
-        errors.ElectionNotNeeded: the wanted leader leads, or for an unclean election anybody does.
-        errors.PreferredLeaderNotAvailable: the first replica is away, stopping or not in sync.
-        errors.EligibleLeadersNotAvailable: no replica lives.
+        errors.ElectionNotNeeded: the preferred replica leads, or for an unclean election any replica does.
+        errors.PreferredLeaderNotAvailable: the first replica is down, stopping or not in sync.
+        errors.EligibleLeadersNotAvailable: no replica is alive.
     """
     if kind is ElectionType.PREFERRED:
         leader, isr = _preferred(partition, brokers), partition.isr
@@ -57,8 +57,10 @@ def _preferred(partition: PartitionImage, brokers: Mapping[int, BrokerInfo]) -> 
 
 
 def _unclean(partition: PartitionImage, brokers: Mapping[int, BrokerInfo]) -> tuple[int, tuple[int, ...]]:
-    """`(leader, ISR)`: a member of the ISR if one lives after all, one that was born again before anybody who was not
-    in it, else the first replica that lives.
+    """Returns `(leader, ISR)` of an unclean election.
+
+    The leader is a live ISR member if there is one; otherwise a former member that re-registered, or else the first
+    live replica.
     """
     if partition.leader != NO_LEADER and partition.leader in brokers:
         raise errors.ElectionNotNeeded("Leader election not needed for topic partition.")

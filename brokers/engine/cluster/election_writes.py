@@ -1,6 +1,6 @@
-"""Elections that were asked for, written by whichever broker was asked (REP-31).
+"""Writes requested elections from any broker (REP-31).
 
-A state is read, decided on and replaced by compare-and-set; the controller, which follows the documents, finds a
+A state is read, decided on and replaced by compare-and-set. The controller, which follows the documents, finds a
 partition with a live leader and agrees.
 """
 
@@ -18,13 +18,13 @@ from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.stored_states import read_states
 from brokers.engine.cluster.tree import Operation, Tree, TreeError
 
-# As the controller's: far below ZooKeeper's 1 MB frame.
+# Same as for the controller: far below ZooKeeper's 1 MB frame.
 WRITES_PER_TRANSACTION_MAX = 250
 
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """What was written; an image shows it as soon as the partition's leader epoch has come to this one."""
+    """The written leader; an image shows it once the partition's leader epoch reaches this one."""
 
     leader: int
     leader_epoch: int
@@ -36,7 +36,7 @@ Outcome = Elected | errors.ClusterError
 async def elect(
     tree: Tree, image: ClusterImage, wanted: Sequence[PartitionKey], kind: ElectionType
 ) -> dict[PartitionKey, Outcome]:
-    """`wanted` are partitions that `image` has, by internal name. Each is answered for itself."""
+    """Elects leaders of `wanted`, which are partitions of `image` by internal name; returns one outcome for each."""
     outcomes: dict[PartitionKey, Outcome] = {}
     pending = list(dict.fromkeys(wanted))
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
@@ -76,17 +76,21 @@ async def _plan(
 
 
 async def _commit(tree: Tree, writes: Sequence[StateWrite]) -> set[PartitionKey]:
-    """Writes what can be written; answers which lost a race. One that does must not take its neighbours with it."""
+    """Writes the states and returns the keys that lost a race; one that does must not affect the others in its
+    transaction.
+    """
     chunks = [
         writes[start : start + WRITES_PER_TRANSACTION_MAX]
         for start in range(0, len(writes), WRITES_PER_TRANSACTION_MAX)
     ]
     lost: set[PartitionKey] = set()
-    alone: list[StateWrite] = []
+    single_writes: list[StateWrite] = []
     for chunk, won in zip(chunks, await asyncio.gather(*(_try(tree, chunk) for chunk in chunks)), strict=True):
         if not won:
-            alone += chunk
-    for write, won in zip(alone, await asyncio.gather(*(_try(tree, [write]) for write in alone)), strict=True):
+            single_writes += chunk
+    for write, won in zip(
+        single_writes, await asyncio.gather(*(_try(tree, [write]) for write in single_writes)), strict=True
+    ):
         if not won:
             lost.add(write.key)
     return lost

@@ -1,7 +1,7 @@
-"""What can go wrong between this broker and the cluster's documents; each class carries the protocol's error code.
+"""Errors of cluster metadata; each class has the protocol's error code.
 
-Three kinds: the caller asked for something wrong (`Refused`), somebody else wrote first (`Conflict`), or the store
-cannot be reached (`StoreUnavailable`).
+There are three kinds: the request is wrong (`Refused`), another writer was first (`Conflict`), or ZooKeeper cannot be
+reached (`StoreUnavailable`).
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ from typing import ClassVar
 
 
 class ClusterError(Exception):
-    """Base of this room. `wire_code` is the error code of spec A.5 a handler answers with."""
+    """Base of the errors of this package; `wire_code` is the error code of spec A.5 for the response."""
 
     wire_code: ClassVar[int] = -1
 
 
 class StoreUnavailable(ClusterError):
-    """ZooKeeper did not answer in time or the session is gone; nothing is known about the write."""
+    """ZooKeeper did not answer in time or the session is lost; the outcome of the write is unknown."""
 
     wire_code = 7
 
 
 class Conflict(ClusterError):
-    """A compare-and-set lost: what was read is no longer what is stored."""
+    """A compare-and-set failed: the stored value has changed since it was read."""
 
     wire_code = 7
 
 
 class CreationsMoved(Conflict):
-    """Somebody else made partitions of the instance since the image that was decided from."""
+    """Another broker created partitions of the instance since the image of the decision."""
 
 
 class TooManyChanges(ClusterError):
-    """The instance changes what is in ZooKeeper faster than it may (KIP-599)."""
+    """The instance changes metadata in ZooKeeper faster than allowed (KIP-599)."""
 
     wire_code = 89
 
@@ -44,13 +44,13 @@ class ControllerMoved(ClusterError):
 
 
 class BrokerAlreadyRegistered(ClusterError):
-    """A living process elsewhere holds this broker id (ZK-1)."""
+    """A live process elsewhere has this broker id (ZK-1)."""
 
     wire_code = 101
 
 
 class Refused(ClusterError):
-    """The request itself is wrong; the message may be shown to the tenant, it holds user names only."""
+    """The request is wrong; the message may be shown to the tenant and contains only user-visible names."""
 
     wire_code = 42
 
@@ -60,13 +60,13 @@ class TopicExists(Refused):
 
 
 class InvalidTopicName(Refused):
-    """The name breaks CTL-18 or collides with another one."""
+    """The name violates CTL-18 or collides with another one."""
 
     wire_code = 17
 
 
 class ProhibitedTopic(Refused):
-    """The name is that of a log that only Kafka's own controllers have."""
+    """The name belongs to a log that only Kafka's own controllers have."""
 
 
 class UnknownTopic(Refused):
@@ -86,7 +86,7 @@ class InvalidReplicaAssignment(Refused):
 
 
 class PolicyViolation(Refused):
-    """More than the instance was sold."""
+    """The request exceeds the instance's plan."""
 
     wire_code = 44
 
@@ -98,13 +98,13 @@ class InstanceNotWritable(Refused):
 
 
 class ResourceNotFound(Refused):
-    """There is no such user, or secret."""
+    """The user or secret does not exist."""
 
     wire_code = 91
 
 
 class DuplicateResource(Refused):
-    """The user, or the secret, is there already."""
+    """The user or secret exists already."""
 
     wire_code = 92
 
@@ -114,7 +114,7 @@ class UnacceptableCredential(Refused):
 
 
 class ReassignmentInProgress(Refused):
-    """Replicas of the topic are moving (REP-33)."""
+    """Replicas of the topic are being reassigned (REP-33)."""
 
     wire_code = 60
 

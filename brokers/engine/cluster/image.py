@@ -1,7 +1,7 @@
-"""The immutable image of the cluster: a handler takes it once per request and never asks ZooKeeper.
+"""Immutable image of the cluster: a handler uses one per request and never reads ZooKeeper.
 
-`ClusterImage.with_changes` makes the next image and shares all that did not change; nobody mutates what hangs
-below an image. User-side indexes are keyed by the bytes of the wire, so that a produce finds its topic in one lookup.
+`ClusterImage.with_changes` returns the next image and shares everything that did not change; no part of an image is
+modified. Indexes by user names have byte keys as in the protocol, so that a produce finds its topic in one lookup.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ T = TypeVar("T")
 
 NO_BROKER = -1
 NO_CONTROLLER = NO_BROKER
-# Sequence numbers of change nodes start at 0.
+# Below all change numbers, which start at 0.
 NO_CHANGE = -1
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """A live broker under its internal address. `epoch` is the czxid of its registration (ZK-6); `stopping`: it wants
-    to lead nothing any more (REP-34). `has_tls`: its internal listener takes mutual TLS.
+    """A live broker with its internal address.
+
+    `epoch` is the czxid of its registration (ZK-6). `stopping` is true if it no longer wants to lead partitions
+    (REP-34). `has_tls` is true if its internal listener supports mutual TLS.
     """
 
     id: int
@@ -48,11 +50,12 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """`version` is that of the state node, None while the controller has not written one (then nobody leads).
+    """State of one partition.
 
-    `written_at` is the zxid of that write: a leader registered later than it is another incarnation (CTL-10).
-    `isr_epochs` says the same more exactly, one broker epoch per member of `isr` (-1 = not known), or is empty; see
-    `incarnations`. `adding` and `removing` are empty unless the partition moves (REP-32); `replicas` then holds both.
+    `version` is that of the state node, None until the controller has written one (then there is no leader).
+    `written_at` is the zxid of that write: a leader that registered later is another incarnation (CTL-10). `isr_epochs`
+    is more precise, with one broker epoch per member of `isr` (-1 = unknown), or empty; see `incarnations`. `adding`
+    and `removing` are empty unless the partition is being reassigned (REP-32); `replicas` then includes both.
     """
 
     index: int
@@ -73,7 +76,7 @@ class PartitionImage:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas it will have when it has moved; the present ones when it does not."""
+        """Replicas after the reassignment; the current ones if there is none."""
         if not self.removing:
             return self.replicas
         return tuple(replica for replica in self.replicas if replica not in self.removing)
@@ -81,11 +84,11 @@ class PartitionImage:
 
 @dataclass(frozen=True)
 class TopicImage:
-    """`name` is internal, `user_name` what the owner calls it (the same for topics of the cluster's own).
+    """A topic: `name` is internal, and `user_name` is the tenant's name (the same for internal topics of the cluster).
 
     `produce_ips`, `consume_ips` and `administer_ips` are its allow-lists (CKA-11). `version` is that of
-    `/brokers/topics/<t>`; `identity` is the node that is there as long as this topic and no other one of its name, None
-    of a topic that was made without one.
+    `/brokers/topics/<t>`. `identity` is a node that exists as long as this topic and not another one of its name; it is
+    None for a topic that was created without one.
     """
 
     name: str
@@ -103,19 +106,19 @@ class TopicImage:
 
     @property
     def has_leaders(self) -> bool:
-        """Whether every partition has its first state: what CreateTopics waits for (CTL-17)."""
+        """True if every partition has its first state, which CreateTopics waits for (CTL-17)."""
         return all(partition.version is not None for partition in self.partitions)
 
     @cached_property
     def stored_bytes(self) -> int:
-        """What its documents weigh in ZooKeeper."""
+        """Size of its documents in ZooKeeper in bytes."""
         replicas = sum(len(partition.replicas) for partition in self.partitions)
         return stored_bytes.of_topic(self.name, self.user_name, self.config, len(self.partitions), replicas)
 
 
 @dataclass(frozen=True)
 class InstanceImage:
-    """One instance: its document and its topics under the owner's names. Topics being deleted are not in here."""
+    """An instance: its document and its topics by the tenant's names, without topics that are being deleted."""
 
     id: str
     document: InstanceDocument
@@ -127,7 +130,7 @@ class InstanceImage:
 
     @cached_property
     def sorted_names(self) -> tuple[str, ...]:
-        """Names of its topics, as the owner calls them, in order."""
+        """The tenant's names of its topics, sorted."""
         return tuple(sorted(self.topic_names.values()))
 
     @cached_property
@@ -167,12 +170,12 @@ class ImageDelta:
 
 @dataclass(frozen=True)
 class ClusterImage:
-    """`topics` holds all internal names, also those being deleted; `controller_id` and `flow_master_id` are -1 when
-    nobody is elected.
-    `config_change` is the last entry of the log of config changes that is in this image, `creations` the last creation
-    of partitions by instance (`reservations`). `not_understood` names
-    topics that are not in it because their documents made no sense when the cluster was read as a whole,
-    `instances_not_understood` instances.
+    """Image of the whole cluster.
+
+    `topics` has all internal names, including topics that are being deleted. `controller_id` and `flow_master_id` are
+    -1 if none is elected. `config_change` is the last entry of the config change log in this image, and `creations` the
+    last creation of partitions by instance (`reservations`). `not_understood` are topics that are missing because their
+    documents were unreadable when the whole cluster was read, `instances_not_understood` instances.
     """
 
     cluster_id: str
@@ -196,8 +199,8 @@ class ClusterImage:
     instances_not_understood: frozenset[str] = field(default=frozenset(), compare=False)
 
     def has_lost_topic(self, internal_name: str) -> bool:
-        """Whether it is known that there is no such topic, or not for long: what is written about one and makes no
-        sense is no word that it was.
+        """True if the topic does not exist or is being deleted; an unreadable topic record must not be taken for a
+        deletion.
         """
         topic = self.topics.get(internal_name)
         return internal_name not in self.not_understood if topic is None else topic.deleting
@@ -207,7 +210,7 @@ class ClusterImage:
 
     @cached_property
     def topics_by_bytes(self) -> Mapping[bytes, TopicImage]:
-        """Internal names as wire bytes: the topics the cluster's own identity sees."""
+        """Topics by internal names as bytes, as the cluster's own identity sees them."""
         return {name.encode(): topic for name, topic in self.topics.items() if not topic.deleting}
 
     def with_changes(self, delta: ImageDelta) -> ClusterImage:
@@ -283,7 +286,7 @@ def _apply_instances(
         if document is not None and instance_id in instances:
             instances[instance_id] = replace(instances[instance_id], document=document)
 
-    # An instance that appears takes the topics that were there before it; one that stays takes only what changed.
+    # A new instance gets all its existing topics; a known one gets only the changed ones.
     by_instance: dict[str, list[tuple[TopicImage | None, TopicImage | None]]] = {}
     if arriving:
         for topic in topics.values():

@@ -1,5 +1,6 @@
-"""Topics and partitions that this broker writes or wrote, and that its image does not show with leaders yet: they count
-against the partitions of their instance, or many who create at the same time would each find room for themselves.
+"""Topics and partitions written by this broker that its image does not show with leaders yet.
+
+They count against the instance's partition limit, because otherwise concurrent creations would each see free capacity.
 """
 
 from __future__ import annotations
@@ -12,27 +13,31 @@ from brokers.engine.cluster.created_topic import CreatedTopic
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.reservations import NO_CREATION, Reservation
 
-# What no image has shown after so long was deleted again in between two of them, or never written.
+# A creation that no image shows after this time was deleted between two images, or never written.
 IN_FLIGHT_MS_MAX: Final = 30_000
 
 
 class InFlightCreations:
-    """By instance and internal name. `now_ms` is wall time; subscribe `on_image` to the images."""
+    """Creations by instance and internal name; `now_ms` is wall time, and `on_image` must be subscribed to the
+    images.
+    """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._plans: dict[str, dict[str, tuple[CreatedTopic, int]]] = {}
-        # The last creation by instance that this broker itself made.
+        # The last creation of this broker by instance.
         self._made: dict[str, int] = {}
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
-        """What this image shows counts as part of it, and may be gone from the next one."""
+        """Forgets the creations that this image shows or that are gone."""
         self._drop(lambda plan, _: _is_shown(after, plan) or _is_gone(before, after, plan))
         for instance_id in before.instances.keys() - after.instances.keys():
             self._made.pop(instance_id, None)
 
     def reserve(self, image: ClusterImage, instance_id: str | None) -> Reservation | None:
-        """For what is decided from this image and what is beside it now; None where nothing limits the partitions."""
+        """Returns a reservation for a decision based on this image and the current creations; None if partitions are
+        unlimited.
+        """
         instance = None if instance_id is None else image.instances.get(instance_id)
         if instance is None or instance.document.partitions_max is None:
             return None
@@ -40,16 +45,16 @@ class InFlightCreations:
         return Reservation(instance.id, seen)
 
     def reserved(self, reservation: Reservation | None) -> None:
-        """It was written with what it is for."""
+        """Records a reservation that was written with its creation."""
         if reservation is not None:
             self._made[reservation.instance_id] = reservation.taken
 
     def forget(self, instance_id: str) -> None:
-        """Which creation of the instance this broker made last."""
+        """Forgets this broker's last creation for the instance."""
         self._made.pop(instance_id, None)
 
     def partitions(self, instance_id: str) -> int:
-        """Those of the instance that are made or about to be, and have no leaders yet."""
+        """Returns the number of partitions of the instance that are being created and have no leaders yet."""
         return sum(len(plan.assignment) for plan in self._unfinished(instance_id))
 
     def _unfinished(self, instance_id: str | None) -> list[CreatedTopic]:
@@ -58,12 +63,12 @@ class InFlightCreations:
         return [plan for plan, _ in self._plans.get(instance_id or "", {}).values()]
 
     def beside(self, instance_id: str | None, name: str) -> list[CreatedTopic]:
-        """What is underway for the instance, but for a topic of this (its owner's) name."""
+        """Returns the pending creations of the instance, except for a topic of this (tenant's) name."""
         return [plan for plan in self._unfinished(instance_id) if plan.user_name != name]
 
     @contextmanager
     def writing(self, plan: CreatedTopic) -> Iterator[None]:
-        """Counted from here on, unless it turns out that it cannot be written."""
+        """Counts a creation from now on, unless the write fails."""
         if plan.instance_id is None:
             yield
             return
@@ -89,6 +94,6 @@ def _is_shown(image: ClusterImage, plan: CreatedTopic) -> bool:
 
 
 def _is_gone(before: ClusterImage, after: ClusterImage, plan: CreatedTopic) -> bool:
-    """Deleted before it had leaders."""
+    """True if the topic was deleted before it had leaders."""
     topic = after.topics.get(plan.internal_name)
     return plan.internal_name in before.topics and (topic is None or topic.deleting)

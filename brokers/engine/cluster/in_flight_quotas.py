@@ -1,5 +1,7 @@
-"""Client quotas that this broker wrote and that its image has not shown yet: they count against the entities of their
-instance, or one request of many would find room for each.
+"""Client quotas written by this broker that its image does not show yet.
+
+They count against the instance's limit of entities, because otherwise one request with many would see free capacity for
+each.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from brokers.engine.cluster.quota_image import AnyEntity, QuotaImage, weight_of
 
 
 class InFlightQuotas:
-    """By instance and entity: the limits that were set last, with the config change that announced them."""
+    """Limits written last by instance and entity, with the config change that announced them."""
 
     def __init__(self) -> None:
         self._written: dict[str, dict[AnyEntity, tuple[dict[str, float], int]]] = {}
@@ -25,10 +27,11 @@ class InFlightQuotas:
         entity: AnyEntity,
         limits: Mapping[str, float | None],
     ) -> dict[str, float]:
-        """What the entity has after `limits` are set, None being removed; `config_change` is that of the image.
+        """Returns the limits of the entity after `limits` are set, where None removes; `config_change` is that of the
+        image.
 
         Raises:
-            errors.PolicyViolation: the instance has limits for as many users and clients as it may.
+            errors.PolicyViolation: the instance has limits for the maximum number of users and clients.
         """
         self._drop_shown(instance_id, config_change)
         ahead = self._written.get(instance_id, {})
@@ -54,7 +57,7 @@ class InFlightQuotas:
         return after
 
     def note(self, instance_id: str, entity: AnyEntity, limits: dict[str, float], change: int) -> None:
-        """Written and announced."""
+        """Records limits that were written and announced."""
         self._written.setdefault(instance_id, {})[entity] = limits, change
 
     def _drop_shown(self, instance_id: str, config_change: int) -> None:

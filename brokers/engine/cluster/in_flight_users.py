@@ -1,5 +1,6 @@
-"""Users that this broker wrote and that its image has not shown yet: they count against the limits of their instance,
-or one request of many would find room for each.
+"""Users written by this broker that its image does not show yet.
+
+They count against the instance's limits, because otherwise one request with many would see free capacity for each.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from brokers.contract.users import USERS_MAX, UserDocument
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.user_plans import weight_of
 
-# Somebody else's write may have replaced ours before the image showed it.
+# Another broker's write may have replaced ours before the image showed it.
 IN_FLIGHT_MS_MAX: Final = 30_000
 
 Users = Mapping[str, UserDocument]
 
 
 class _OfInstance:
-    """What the users of an instance weigh in one image, computed anew only where something changed, and what was
-    written that the image does not show.
+    """Size of an instance's users in one image, recomputed only for changes, and of writes that the image does not
+    show.
     """
 
     __slots__ = ("count_ahead", "oldest_ms", "total", "users", "weight_ahead", "weights", "written")
@@ -29,10 +30,10 @@ class _OfInstance:
         self.users: Users = {}
         self.weights: dict[str, int] = {}
         self.total = 0
-        # By node name: what was written, its weight, and when.
+        # By node name: (document written, size in bytes, time).
         self.written: dict[str, tuple[UserDocument | None, int, int]] = {}
         self.oldest_ms = 0
-        # How many users more, and how much more weight, than the image has.
+        # Additional users and bytes compared with the image.
         self.count_ahead = 0
         self.weight_ahead = 0
 
@@ -79,7 +80,7 @@ class _OfInstance:
 
 
 class InFlightUsers:
-    """By instance and node name. `now_ms` is monotonic, or nearly."""
+    """Written users by instance and node name; `now_ms` is approximately monotonic."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -88,10 +89,10 @@ class InFlightUsers:
     def check(
         self, users: Users, instance_id: str, node: str, before: UserDocument | None, after: UserDocument | None
     ) -> None:
-        """`users` are those of the image.
+        """Checks the limits of an instance; `users` are those of the image.
 
         Raises:
-            errors.PolicyViolation: the instance has as many users as it may, or they would weigh too much.
+            errors.PolicyViolation: the instance has the maximum number of users, or they would be too large.
         """
         of = self._of.setdefault(instance_id, _OfInstance())
         of.update(users, self._now_ms())
@@ -108,11 +109,11 @@ class InFlightUsers:
             )
 
     def note(self, instance_id: str, node: str, after: UserDocument | None) -> None:
-        """Written and announced."""
+        """Records a user that was written and announced."""
         weight = 0 if after is None else weight_of(node, after)
         self._of.setdefault(instance_id, _OfInstance()).note(node, after, weight, self._now_ms())
 
     def forget(self, instance_ids: list[str]) -> None:
-        """Of instances that are gone."""
+        """Forgets deleted instances."""
         for instance_id in instance_ids:
             self._of.pop(instance_id, None)

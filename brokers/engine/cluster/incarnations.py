@@ -1,8 +1,8 @@
-"""Which incarnation of a broker an ISR speaks of (REP-24, CTL-10). Pure.
+"""Incarnations of the brokers in an ISR (REP-24, CTL-10). Pure.
 
-A broker that died and came back may have lost what it held in memory, and nobody need have noticed that it was away.
-So an ISR names, beside its members, the broker epochs in which they were in sync; who lives under another epoch is a
-former member that must catch up before it counts again.
+A broker that died and came back may have lost records in memory without any other broker noticing. So an ISR has,
+beside its members, the broker epochs in which they were in sync. A broker with another epoch is a former member that
+must catch up before it counts again.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ UNKNOWN_EPOCH = -1
 
 
 def is_same_incarnation(partition: PartitionImage, brokers: Mapping[int, BrokerInfo], id: int) -> bool:
-    """Whether `id` lives, and still does so as it was when the partition's state was written.
+    """True if the broker is alive in the incarnation of the partition's state.
 
-    A state without epochs was written by somebody who did not know of them: then whoever registered before that write
-    counts as the same. An epoch above the one we know of only says that our list of brokers is the older of the two.
+    A state without epochs came from a writer that did not support them: then a broker that registered before that write
+    is the same. A higher epoch than the known one only means that the local list of brokers is outdated.
     """
     broker = brokers.get(id)
     if broker is None:
@@ -34,10 +34,10 @@ def isr_epochs(
     brokers: Mapping[int, BrokerInfo],
     joined: Mapping[int, int] | None = None,
 ) -> tuple[int, ...]:
-    """The epochs to write beside `isr`, which follows the partition's present state.
+    """Returns the epochs to write beside `isr`, which replaces the partition's current ISR.
 
-    `joined` holds the epochs of members that come in with this write. Members that stay keep the epoch they have, or,
-    where the present state names none, the one they live under if it is still the same life.
+    `joined` has the epochs of members that this write adds. Remaining members keep their epoch; if the current state
+    has none, it is that of their registration if they are in the same incarnation.
     """
     known = dict(zip(partition.isr, partition.isr_epochs, strict=True)) if partition.isr_epochs else {}
     epochs: list[int] = []

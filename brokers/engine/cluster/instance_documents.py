@@ -1,5 +1,6 @@
-"""What an instance keeps in documents of its own below its node: users, access control lists, certificates, the OAuth
-configuration. One immutable value for all instances, which shares with the next one whatever did not change.
+"""Documents below the node of an instance: users, ACLs, certificates, OAuth configuration.
+
+One immutable value has the documents of all instances and shares unchanged ones with the next value.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ ACLS: Final = "acls"
 CERTIFICATES: Final = "certificates"
 OAUTH: Final = "oauth"
 
-# By the name of the instance and of the node.
+# Documents by (instance id, node name).
 Changes = Mapping[tuple[str, str], T | None]
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceDocuments(Generic[T]):
-    """Instance id → node name → document."""
+    """Documents by instance id and node name."""
 
     by_instance: Mapping[str, Mapping[str, T]] = field(default_factory=dict)
 
     def of_instance(self, instance_id: str) -> Mapping[str, T]:
-        """The same mapping as long as nothing of the instance changes."""
+        """Returns the documents of an instance, the same mapping as long as none of them changes."""
         return self.by_instance.get(instance_id, {})
 
     def with_changes(self, changes: Changes[T]) -> InstanceDocuments[T]:
-        """None: the document is gone. An instance without documents is not kept."""
+        """Returns the value with changes, where None means deleted; an instance without documents is removed."""
         changed: dict[str, dict[str, T]] = {}
         for (instance_id, name), document in changes.items():
             of_instance = changed.setdefault(instance_id, dict(self.of_instance(instance_id)))
@@ -42,7 +43,7 @@ class InstanceDocuments(Generic[T]):
         return InstanceDocuments({id: documents for id, documents in after.items() if documents})
 
     def only(self, wanted: Iterable[tuple[str, str]]) -> InstanceDocuments[T]:
-        """Of these instances and nodes, as far as they are here."""
+        """Returns only the documents of these (instance id, node name) pairs."""
         kept: dict[str, dict[str, T]] = {}
         for instance_id, name in wanted:
             document = self.of_instance(instance_id).get(name)
@@ -51,17 +52,17 @@ class InstanceDocuments(Generic[T]):
         return InstanceDocuments(kept)
 
     def without(self, instance_ids: Iterable[str]) -> InstanceDocuments[T]:
-        """Instance ids are never used again."""
+        """Returns the value without deleted instances, whose ids are never reused."""
         gone = frozenset(instance_ids)
         return InstanceDocuments({id: documents for id, documents in self.by_instance.items() if id not in gone})
 
 
 def named_in(entities: Iterable[str], kind: str) -> list[tuple[str, str]]:
-    """The instances and nodes of documents of this kind that entries of the change log name."""
+    """Returns (instance id, node name) of the documents of one kind that entries of the change log name."""
     parts = (entity.split("/") for entity in sorted(entities))
-    return [(each[1], each[3]) for each in parts if len(each) == 4 and each[0] == "instances" and each[2] == kind]
+    return [(path[1], path[3]) for path in parts if len(path) == 4 and path[0] == "instances" and path[2] == kind]
 
 
 def change_of(instance_id: str, kind: str, node_name: str) -> str:
-    """As the change log announces it."""
+    """Returns the entry of the change log for a document."""
     return f"instances/{instance_id}/{kind}/{node_name}"

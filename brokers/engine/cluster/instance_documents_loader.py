@@ -1,4 +1,4 @@
-"""Reads users, access control lists, certificates and OAuth configurations of instances (`instance_documents`)."""
+"""Reads users, ACLs, certificates and OAuth configurations of instances (`instance_documents`)."""
 
 from __future__ import annotations
 
@@ -19,34 +19,36 @@ from brokers.engine.scheduling.time_slice import yield_to_others
 T = TypeVar("T")
 
 PARSED_AT_ONCE_MAX: Final = 200
-# One document of certificates may weigh as much as 300 KiB.
+# A document of certificates may be as large as 300 KiB.
 CERTIFICATES_PARSED_AT_ONCE_MAX: Final = 2
 
 
 async def read_users(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], UserDocument | None]:
-    """By instance and node name; None where it is gone. A document that makes no sense is left out: what was known
-    before stays in force.
+    """Returns users by instance and node name, None for deleted ones.
+
+    An unreadable document is omitted, so that the previous one stays in force.
     """
-    return await _read(tree, wanted, paths.instance_user, UserDocument.from_json, _as_it_was)
+    return await _read(tree, wanted, paths.instance_user, UserDocument.from_json, _keep_previous)
 
 
 async def read_acls(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], AclDocument | None]:
-    """By instance and node name; None where it is gone. One that makes no sense closes what it is about, whatever was
-    known before: it may deny more than that did.
+    """Returns ACL documents by instance and node name, None for deleted ones.
+
+    An unreadable document denies everything for its resource, because it may deny more than the previous one.
     """
-    return await _read(tree, wanted, paths.instance_acl, AclDocument.from_json, _closed)
+    return await _read(tree, wanted, paths.instance_acl, AclDocument.from_json, _deny_all)
 
 
 async def read_certificates(
     tree: Tree, wanted: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], CertificatesDocument | None]:
-    """By instance and route; None where there are none. A document that makes no sense lets nobody in."""
+    """Returns certificates by instance and route, None if there are none; an unreadable document admits no client."""
     return await _read(
         tree,
         wanted,
         paths.instance_route_certificates,
         CertificatesDocument.from_json,
-        _nobody,
+        _no_certificates,
         CERTIFICATES_PARSED_AT_ONCE_MAX,
     )
 
@@ -54,20 +56,20 @@ async def read_certificates(
 async def read_all_certificates(
     tree: Tree, instance_ids: Iterable[str], before: InstanceDocuments[CertificatesDocument]
 ) -> InstanceDocuments[CertificatesDocument]:
-    """Of these instances; see `read_certificates`."""
+    """Returns the certificates of these instances; see `read_certificates`."""
     wanted = await _list(tree, instance_ids, CERTIFICATES)
     return before.only(wanted).with_changes(await read_certificates(tree, wanted))
 
 
 async def read_oauth(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], OAuthDocument | None]:
-    """As `read_users`."""
-    return await _read(tree, wanted, paths.instance_oauth_node, OAuthDocument.from_json, _as_it_was)
+    """Returns OAuth configurations by instance and node name, with the rules of `read_users`."""
+    return await _read(tree, wanted, paths.instance_oauth_node, OAuthDocument.from_json, _keep_previous)
 
 
 async def read_all_users(
     tree: Tree, instance_ids: Iterable[str], before: InstanceDocuments[UserDocument]
 ) -> InstanceDocuments[UserDocument]:
-    """Of these instances; `before` stands where a document makes no sense."""
+    """Returns the users of these instances; `before` applies if a document is unreadable."""
     wanted = await _list(tree, instance_ids, USERS)
     return before.only(wanted).with_changes(await read_users(tree, wanted))
 
@@ -75,7 +77,7 @@ async def read_all_users(
 async def read_all_acls(
     tree: Tree, instance_ids: Iterable[str], before: InstanceDocuments[AclDocument]
 ) -> InstanceDocuments[AclDocument]:
-    """Of these instances; see `read_acls`."""
+    """Returns the ACLs of these instances; see `read_acls`."""
     wanted = await _list(tree, instance_ids, ACLS)
     return before.only(wanted).with_changes(await read_acls(tree, wanted))
 
@@ -83,28 +85,28 @@ async def read_all_acls(
 async def read_all_oauth(
     tree: Tree, instance_ids: Iterable[str], before: InstanceDocuments[OAuthDocument]
 ) -> InstanceDocuments[OAuthDocument]:
-    """As `read_all_users`."""
+    """Returns the OAuth configurations of these instances, with the rules of `read_all_users`."""
     wanted = await _list(tree, instance_ids, OAUTH)
     return before.only(wanted).with_changes(await read_oauth(tree, wanted))
 
 
-class _Unknown(Exception):
-    """Nothing can be said in the place of a document."""
+class _NoReplacement(Exception):
+    """There is no replacement for an unreadable document."""
 
 
-def _as_it_was(_node_name: str) -> NoReturn:
-    raise _Unknown
+def _keep_previous(_node_name: str) -> NoReturn:
+    raise _NoReplacement
 
 
-def _nobody(_route_name: str) -> CertificatesDocument:
+def _no_certificates(_route_name: str) -> CertificatesDocument:
     return CertificatesDocument()
 
 
-def _closed(node_name: str) -> AclDocument:
+def _deny_all(node_name: str) -> AclDocument:
     try:
         return AclDocument.closed(node_name)
     except ValueError:
-        raise _Unknown from None
+        raise _NoReplacement from None
 
 
 async def _list(tree: Tree, instance_ids: Iterable[str], kind: str) -> list[tuple[str, str]]:
@@ -118,17 +120,17 @@ async def _read(
     wanted: Sequence[tuple[str, str]],
     path_of: Callable[[str, str], str],
     parse: Callable[[bytes], T],
-    instead: Callable[[str], T],
+    replacement: Callable[[str], T],
     parsed_at_once_max: int = PARSED_AT_ONCE_MAX,
 ) -> dict[tuple[str, str], T | None]:
-    nodes = await tree.get_many([path_of(*each) for each in wanted]) if wanted else []
+    nodes = await tree.get_many([path_of(*key) for key in wanted]) if wanted else []
     result: dict[tuple[str, str], T | None] = {}
-    for number, (each, node) in enumerate(zip(wanted, nodes, strict=True), start=1):
+    for number, (key, node) in enumerate(zip(wanted, nodes, strict=True), start=1):
         if number % parsed_at_once_max == 0:
             await yield_to_others()
         try:
-            result[each] = None if node is None else loader.understand(path_of(*each), node, parse)
+            result[key] = None if node is None else loader.understand(path_of(*key), node, parse)
         except loader.Malformed:
-            with suppress(_Unknown):
-                result[each] = instead(each[1])
+            with suppress(_NoReplacement):
+                result[key] = replacement(key[1])
     return result

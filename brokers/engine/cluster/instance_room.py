@@ -1,6 +1,6 @@
-"""Whether an instance has room for more partitions, and for more of what is written about its topics. Pure.
+"""Checks of an instance's limits for partitions and topic metadata. Pure.
 
-Asked for each topic of a request, which may make a thousand: what is counted of an image is counted once.
+They run for each topic of a request, which may create a thousand: totals of an image are computed once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from brokers.engine.cluster.image import InstanceImage, TopicImage
 
 
 def check_partitions(instance: InstanceImage | None, added: int, beside: Sequence[CreatedTopic]) -> None:
-    """`beside`: what is made and need not be in the image yet. Raises errors.PolicyViolation."""
+    """Checks the partition limit; `beside` are creations that may not be in the image yet.
+
+    Raises errors.PolicyViolation.
+    """
     if instance is None or instance.document.partitions_max is None:
         return
     present = instance.partition_count + sum(
@@ -29,7 +32,7 @@ def check_partitions(instance: InstanceImage | None, added: int, beside: Sequenc
 
 
 def check_documents(instance: InstanceImage | None, added_bytes: int, beside: Iterable[CreatedTopic] = ()) -> None:
-    """Raises errors.PolicyViolation where the topics of the instance would weigh more than its plan allows."""
+    """Checks the size limit of topic metadata. Raises errors.PolicyViolation."""
     if instance is None or instance.document.partitions_max is None or added_bytes <= 0:
         return
     bytes_max = instance_limits.document_bytes_max(instance.document.partitions_max)
@@ -41,7 +44,7 @@ def check_documents(instance: InstanceImage | None, added_bytes: int, beside: It
 
 
 def documents_bytes(instance: InstanceImage, beside: Iterable[CreatedTopic] = ()) -> int:
-    """Of all its topics, those that no image shows yet among them."""
+    """Returns the size of the documents of all topics, including those that no image shows yet."""
     return instance.stored_bytes + sum(
         max(0, made.stored_bytes - (0 if shown is None else shown.stored_bytes))
         for made, shown in _with_shown(instance, beside)
@@ -51,6 +54,6 @@ def documents_bytes(instance: InstanceImage, beside: Iterable[CreatedTopic] = ()
 def _with_shown(
     instance: InstanceImage, beside: Iterable[CreatedTopic]
 ) -> Iterable[tuple[CreatedTopic, TopicImage | None]]:
-    """Each once, the last that was said of it, with what the image shows of it."""
+    """Yields the last creation of each topic, with the topic in the image."""
     for made in {made.internal_name: made for made in beside}.values():
         yield made, instance.topic(made.user_name) if made.internal_name in instance.topic_names else None

@@ -1,6 +1,6 @@
-"""The ISRs that leaders write: each state node by compare-and-set on the version it was decided on (REP-24).
+"""Writes of ISRs by leaders: compare-and-set on the version of the state node that was decided on (REP-24).
 
-A lost race means that this leader is stale. It must not act on what it believed, but read again (REP-25).
+A lost race means that this leader is outdated. It must read the state again and not act on the old one (REP-25).
 """
 
 from __future__ import annotations
@@ -12,29 +12,31 @@ from brokers.engine.cluster import changes
 from brokers.engine.cluster.controller_epoch import StateWrite, operations_of
 from brokers.engine.cluster.tree import Operation, Tree, TreeError
 
-# As the controller's: far below ZooKeeper's 1 MB frame.
+# Same as for the controller: far below ZooKeeper's 1 MB frame.
 WRITES_PER_TRANSACTION_MAX = 250
 
 
 async def write(tree: Tree, writes: Sequence[StateWrite]) -> list[StateWrite]:
-    """Several at a time, with one entry in the change log; answers the writes that lost a race.
+    """Writes several ISRs with one entry in the change log and returns those that lost a race.
 
     Raises:
-        StoreUnavailable: each may have happened or not.
+        StoreUnavailable: each write may have succeeded or not.
     """
     chunks = [
         writes[start : start + WRITES_PER_TRANSACTION_MAX]
         for start in range(0, len(writes), WRITES_PER_TRANSACTION_MAX)
     ]
-    alone: list[StateWrite] = []
+    single_writes: list[StateWrite] = []
     lost: list[StateWrite] = []
     for chunk, won in zip(chunks, await asyncio.gather(*(_try(tree, chunk) for chunk in chunks)), strict=True):
         if not won:
-            # One that lost took its neighbours with it.
-            (alone if len(chunk) > 1 else lost).extend(chunk)
-    for item, won in zip(alone, await asyncio.gather(*(_try(tree, [item]) for item in alone)), strict=True):
+            # One that lost made the whole transaction fail.
+            (single_writes if len(chunk) > 1 else lost).extend(chunk)
+    for write, won in zip(
+        single_writes, await asyncio.gather(*(_try(tree, [write]) for write in single_writes)), strict=True
+    ):
         if not won:
-            lost.append(item)
+            lost.append(write)
     return lost
 
 

@@ -1,7 +1,7 @@
-"""Offsets where consumers of before 0.8.2 kept them: `/consumers/<group>/offsets/<topic>/<partition>` (ZK-21, GRP-40).
+"""Offsets of consumers before 0.8.2: `/consumers/<group>/offsets/<topic>/<partition>` (ZK-21, GRP-40).
 
-Group and topic are internal names, escaped as far as ZooKeeper needs it; the offset is decimal text. Every write holds
-to what was read before, so two writers cannot lose each other's partitions.
+Group and topic are internal names, escaped as far as ZooKeeper requires; the offset is decimal text. Every write checks
+the versions that were read, so two writers cannot overwrite each other's partitions.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from brokers.engine.cluster.tree import (
 )
 from instances.naming import split_internal
 
-# Of one instance. What is written here is in every ZooKeeper server's memory.
+# Maximum number of groups of one instance; the data is in the memory of every ZooKeeper server.
 GROUPS_PER_INSTANCE_MAX: Final = 100
-# The digits of an offset.
+# Number of digits of an offset.
 OFFSET_BYTES: Final = 20
 # Far below ZooKeeper's 1 MB frame.
 WRITES_PER_TRANSACTION_MAX: Final = 200
@@ -43,18 +43,18 @@ def offset_path(group: str, topic: str, partition: int) -> str:
 
 
 async def read(tree: Tree, group: str, keys: Sequence[PartitionKey]) -> list[int | None]:
-    """The offset of each; None where there is none, or nothing that could be one. Raises StoreUnavailable."""
+    """Returns the offset of each key, None if there is none or it is invalid. Raises StoreUnavailable."""
     nodes = await tree.get_many([offset_path(group, topic, partition) for topic, partition in keys])
     return [None if node is None else _offset(node.data) for node in nodes]
 
 
 async def write(tree: Tree, group: str, offsets: Mapping[PartitionKey, int]) -> None:
-    """All of them, in several transactions if they are many.
+    """Writes all offsets, in several transactions if there are many.
 
     Raises:
-        PolicyViolation: the instance keeps as many groups here as it may.
-        Conflict: somebody else was faster every time.
-        StoreUnavailable: each may have been written or not.
+        PolicyViolation: the instance has the maximum number of groups here.
+        Conflict: concurrent writes prevented every attempt.
+        StoreUnavailable: each offset may have been written or not.
     """
     keys = list(offsets)
     for start in range(0, len(keys), WRITES_PER_TRANSACTION_MAX):
@@ -70,9 +70,9 @@ async def write(tree: Tree, group: str, offsets: Mapping[PartitionKey, int]) -> 
 
 
 async def remove_orphans(tree: Tree) -> int:
-    """Takes away what instances left that are no more; answers how many groups. Running twice is harmless.
+    """Removes groups of deleted instances and returns how many; running it twice does no harm.
 
-    Instances are read after the groups: one whose group was seen and that lives is among them.
+    Instances are read after the groups, so that the instance of every listed group is known if it still exists.
     """
     names = await tree.children(paths.CONSUMERS) or []
     living = frozenset(await tree.children(paths.INSTANCES) or ())
@@ -124,7 +124,7 @@ async def _check_room(tree: Tree, group: str, missing: Sequence[str]) -> None:
 
 
 async def _weight(tree: Tree, names: Sequence[str]) -> int:
-    """Of all that is below these groups."""
+    """Returns the size of all nodes below these groups."""
     roots = [f"{paths.CONSUMERS}/{name}/offsets" for name in names]
     topics = [
         f"{root}/{topic}"
@@ -146,7 +146,7 @@ async def _remove(tree: Tree, path: str) -> None:
     try:
         await tree.commit([Delete(path, None)])
     except (NoNode, NotEmpty):
-        # Somebody else removes it too, or wrote below it: the next sweep finds it.
+        # Another broker removes it too, or wrote below it: the next sweep finds it.
         return
 
 
@@ -158,6 +158,6 @@ def _offset(data: bytes) -> int | None:
 
 
 def _escaped(group: str) -> str:
-    """As it is where that is a name for ZooKeeper, which `.` and `..` are not."""
+    """Returns the name if ZooKeeper accepts it, which it does not for `.` and `..`, else the escaped one."""
     escaped = paths.sanitise(group)
     return escaped.replace(".", "%2E") if escaped in (".", "..") else escaped

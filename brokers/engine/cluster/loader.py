@@ -1,6 +1,4 @@
-"""Reads entities of the tree into values of the image. What cannot be understood is logged and left out (QUO-75,
-ZK-3).
-"""
+"""Reads the tree into values of the image; unreadable documents are logged and ignored (QUO-75, ZK-3)."""
 
 from __future__ import annotations
 
@@ -29,23 +27,24 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 TOPIC_ID_BYTES = 16
-# Of a topic with so many partitions it is asked first which of them have a state: just created none has.
+# For a topic with this many partitions the existing states are listed first: a new topic has none.
 MANY_PARTITIONS = 50
-# Documents that are parsed in one turn of the loop.
+# Maximum number of documents that are parsed without yielding to the event loop.
 PARSED_AT_ONCE_MAX = 200
-# Attempts to see a topic and its states of one moment.
+# Attempts to read a topic and its states consistently.
 READINGS_MAX = 3
 _ZERO_TOPIC_ID = bytes(TOPIC_ID_BYTES)
 
 
 class Malformed(Exception):
-    """A document that is there and makes no sense: whoever reads it keeps what was known before."""
+    """A document exists and is unreadable: its reader keeps the previous value."""
 
 
 def understand(path: str, node: Node, parse: Callable[[bytes], T]) -> T:
-    """
+    """Parses a node.
+
     Raises:
-        Malformed: and says so in the log.
+        Malformed: the node is unreadable, which is logged.
     """
     try:
         return parse(node.data)
@@ -80,9 +79,9 @@ async def read_brokers(tree: Tree, watch: Watch | None) -> dict[int, BrokerInfo]
 
 
 async def read_role(tree: Tree, role: Role, watch: Watch) -> tuple[int, int]:
-    """`(id of the broker that has it or -1, epoch)` of one moment.
+    """Returns `(broker id of the role or -1, epoch)` of one moment.
 
-    Both are written in one transaction; they are read again until the epoch did not move around reading the holder.
+    Both are written in one transaction; they are read again until the epoch did not change around reading the holder.
     """
     epoch = await _read_epoch(tree, role)
     while True:
@@ -107,32 +106,37 @@ async def _read_epoch(tree: Tree, role: Role) -> int:
 async def read_topics(
     tree: Tree, wanted: Mapping[str, Set[int] | None], known: Mapping[str, TopicImage]
 ) -> dict[str, TopicImage | None]:
-    """Every wanted topic as it is stored, None when it is not; with the states of these partitions, None for all.
-    `known` is what a malformed document leaves standing, and where partitions come from that nobody wrote since.
+    """Returns every wanted topic as stored, None if there is none, with the states of the given partitions, None for
+    all.
 
-    A document and the states are read one after the other, and a move may end in between: who is in sync by the state
-    is then no replica by the document. Whoever led with such an image would not wait for that one; so both are read
-    again. Writers keep them in step, each change of both is one transaction.
+    `known` provides topics whose documents are malformed, and unchanged partitions. A document and the states are read
+    one after the other, and a reassignment may end in between: an ISR member in the state is then no replica in the
+    document. A leader with such an image would not wait for it, so both are read again. Writers change both in one
+    transaction.
     """
     result = await _read_once(tree, wanted, known)
     for _ in range(READINGS_MAX - 1):
-        mixed = [name for name, topic in result.items() if topic is not None and not all(map(_fits, topic.partitions))]
+        mixed = [
+            name
+            for name, topic in result.items()
+            if topic is not None and not all(map(_is_consistent, topic.partitions))
+        ]
         if not mixed:
             break
         result |= await _read_once(tree, dict.fromkeys(mixed), known)
     return result
 
 
-def _fits(partition: PartitionImage) -> bool:
+def _is_consistent(partition: PartitionImage) -> bool:
     return partition.isr is partition.replicas or set(partition.isr) <= set(partition.replicas)
 
 
 async def _read_once(
-    tree: Tree, asked: Mapping[str, Set[int] | None], known: Mapping[str, TopicImage]
+    tree: Tree, requested: Mapping[str, Set[int] | None], known: Mapping[str, TopicImage]
 ) -> dict[str, TopicImage | None]:
-    names = list(asked)
+    names = list(requested)
     owned = [name for name in names if naming.split_internal(name)[0] is not None]
-    # One flight for all four documents: each flight costs a round trip, and a topic waits for it to appear.
+    # All four documents are read in one pipeline: each takes a round trip, and clients wait for a topic to appear.
     nodes = await tree.get_many(
         [
             *(paths.topic(name) for name in names),
@@ -154,7 +158,7 @@ async def _read_once(
                 parsed[name] = understand(paths.topic(name), node, _topic_document)
             except Malformed:
                 result[name] = known.get(name)
-    only = {name: _only(asked[name], document, known.get(name)) for name, document in parsed.items()}
+    only = {name: _states_to_read(requested[name], document, known.get(name)) for name, document in parsed.items()}
     indexes = {
         name: sorted(document.assignment if only[name] is None else only[name] or ())
         for name, document in parsed.items()
@@ -179,8 +183,8 @@ async def _read_once(
     return result
 
 
-def _only(indexes: Set[int] | None, document: TopicDocument, known: TopicImage | None) -> Set[int] | None:
-    """Of which partitions the states are to be read, None for all: nothing is kept of another topic of that name."""
+def _states_to_read(indexes: Set[int] | None, document: TopicDocument, known: TopicImage | None) -> Set[int] | None:
+    """Returns the partitions whose states must be read, None for all; a topic with another id keeps no states."""
     if indexes is None or known is None or known.topic_id != _topic_id(document.topic_id):
         return None
     return indexes & document.assignment.keys()
@@ -189,11 +193,13 @@ def _only(indexes: Set[int] | None, document: TopicDocument, known: TopicImage |
 async def _with_states(
     tree: Tree, indexes: Mapping[str, Sequence[int]], known: Mapping[str, TopicImage]
 ) -> list[PartitionKey]:
-    """The partitions of these topics whose states are to be read. A state that comes meanwhile is announced."""
+    """Returns the partitions of these topics whose states must be read; a state that is created meanwhile is
+    announced.
+    """
     large = [
         name
-        for name, all_of_it in indexes.items()
-        if len(all_of_it) >= MANY_PARTITIONS and (name not in known or not known[name].has_leaders)
+        for name, partition_indexes in indexes.items()
+        if len(partition_indexes) >= MANY_PARTITIONS and (name not in known or not known[name].has_leaders)
     ]
     written = {
         name: set(children or ())
@@ -203,14 +209,16 @@ async def _with_states(
     }
     return [
         (name, index)
-        for name, all_of_it in indexes.items()
-        for index in all_of_it
+        for name, partition_indexes in indexes.items()
+        for index in partition_indexes
         if name not in written or str(index) in written[name]
     ]
 
 
 async def read_instances(tree: Tree, ids: Sequence[str]) -> dict[str, InstanceDocument | None]:
-    """Documents by id, None when gone; a malformed one is left out, so the one known before stays in force."""
+    """Returns documents by id, None for deleted ones; a malformed one is omitted, so that the previous one stays in
+    force.
+    """
     nodes = await tree.get_many([paths.instance(id) for id in ids])
     result: dict[str, InstanceDocument | None] = {}
     for number, (id, node) in enumerate(zip(ids, nodes, strict=True), start=1):
@@ -224,7 +232,7 @@ async def read_instances(tree: Tree, ids: Sequence[str]) -> dict[str, InstanceDo
 
 
 async def read_quotas(tree: Tree, entity_paths: Iterable[str]) -> dict[tuple[str, AnyEntity], dict[str, float]]:
-    """Limits by (instance id, entity); an entity that is gone or names no limit is empty."""
+    """Returns limits by (instance id, entity); an entity that is deleted or has no limit is empty."""
     wanted = list(entity_paths)
     nodes = await tree.get_many([f"/config/{path}" for path in wanted])
     result: dict[tuple[str, AnyEntity], dict[str, float]] = {}
@@ -245,7 +253,7 @@ async def read_quotas(tree: Tree, entity_paths: Iterable[str]) -> dict[tuple[str
 
 
 async def list_quota_entities(tree: Tree) -> list[str]:
-    """Every path of a client quota below `/config`, as change nodes name them."""
+    """Returns every path of a client quota below `/config`, as change nodes name them."""
     users = sorted(await tree.children("/config/users") or [])
     clients = sorted(await tree.children("/config/clients") or [])
     addresses = sorted(await tree.children("/config/ips") or [])
@@ -262,9 +270,10 @@ async def list_quota_entities(tree: Tree) -> list[str]:
 
 
 def quota_key(entity_path: str) -> tuple[str, AnyEntity]:
-    """
+    """Returns (instance id, entity) of a path.
+
     Raises:
-        ValueError: not an instance's client quota.
+        ValueError: it is not a client quota of an instance.
     """
     if entity_path.startswith("ips/"):
         instance_id, address = paths.ip_quota_entity_parts(entity_path)
@@ -362,7 +371,7 @@ def _topic(
 
 
 def _with_replicas(before: PartitionImage, document: TopicDocument) -> PartitionImage:
-    """The same state, with the replicas of the document."""
+    """Returns the partition with the replicas of the document."""
     index = before.index
     replicas = document.assignment[index]
     adding, removing = document.adding.get(index, ()), document.removing.get(index, ())
@@ -373,7 +382,7 @@ def _with_replicas(before: PartitionImage, document: TopicDocument) -> Partition
 def _partition(
     name: str, index: int, document: TopicDocument, node: Node | None, before: PartitionImage | None
 ) -> PartitionImage:
-    """`before` itself if it says the same: of a large topic a change is of few partitions."""
+    """Returns `before` itself if it is unchanged: a change of a large topic affects few partitions."""
     if before is not None and node is not None and before.written_at == node.mzxid:
         return _with_replicas(before, document)
     replicas = document.assignment[index]
@@ -386,12 +395,12 @@ def _partition(
         replicas=replicas,
         leader=state.leader,
         leader_epoch=state.leader_epoch,
-        # One tuple for both in the usual case: half the memory of a large image.
+        # A shared tuple in the usual case halves the memory of a large image.
         isr=replicas if state.isr == replicas else state.isr,
         controller_epoch=state.controller_epoch,
         version=node.version,
         written_at=node.mzxid,
-        # A writer that changed the ISR without knowing of epochs left a list of another length: worth nothing.
+        # A writer that does not support epochs leaves a list of another length, which is ignored.
         isr_epochs=state.isr_broker_epochs if len(state.isr_broker_epochs) == len(state.isr) else (),
         adding=adding,
         removing=removing,

@@ -1,5 +1,6 @@
-"""Client quotas as stored in ZooKeeper, looked up by the 8 levels of QUO-2, and limits of addresses beside them. Names
-are the tenant's, instance by instance.
+"""Client quotas as stored in ZooKeeper, with lookups by the 8 levels of QUO-2, and limits of IP addresses.
+
+Names are the tenant's, per instance.
 """
 
 from __future__ import annotations
@@ -17,45 +18,45 @@ from quotas.precedence import Match as QuotaMatch
 
 __all__ = ["AnyEntity", "IpEntity", "QuotaEntity", "QuotaImage", "QuotaMatch"]
 
-# Whatever may have limits.
+# All entities that may have limits.
 AnyEntity = QuotaEntity | IpEntity
 E = TypeVar("E", QuotaEntity, IpEntity)
 
-# What is in the document of an entity without limits, and in a limit with its name and at most 25 digits.
+# Size of the document of an entity without limits, and of a limit with its name and at most 25 digits.
 EMPTY_BYTES: Final = 40
 LIMIT_BYTES: Final = 60
 
 
 @dataclass(frozen=True)
 class QuotaImage:
-    """instance id → entity → limit by quota name, e.g. {"producer_byte_rate": 1048576.0}."""
+    """Instance id -> entity -> limit by quota name, e.g. {"producer_byte_rate": 1048576.0}."""
 
     entities: Mapping[str, Mapping[QuotaEntity, Mapping[str, float]]] = field(default_factory=dict)
-    # The same for addresses.
+    # Instance id -> IP address entity -> limit by quota name.
     addresses: Mapping[str, Mapping[IpEntity, Mapping[str, float]]] = field(default_factory=dict)
-    # Of each instance with entities: what they weigh (`weight_of`).
+    # Size in bytes (`weight_of`) by instance id, for instances with entities.
     weights: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def of_instance(self, instance_id: str) -> Mapping[QuotaEntity, Mapping[str, float]]:
-        """The client quotas of the instance, for DescribeClientQuotas and for building lookups."""
+        """Returns the client quotas of the instance, for DescribeClientQuotas and for building lookups."""
         return self.entities.get(instance_id, _NOTHING)
 
     def of_addresses(self, instance_id: str) -> Mapping[IpEntity, Mapping[str, float]]:
-        """What addresses of the instance's clients may."""
+        """Returns the limits of IP addresses of the instance's clients."""
         return self.addresses.get(instance_id, _NO_ADDRESSES)
 
     def limits(self, instance_id: str, entity: AnyEntity) -> Mapping[str, float]:
-        """What is set for exactly this entity."""
+        """Returns the limits of exactly this entity."""
         if isinstance(entity, IpEntity):
             return self.of_addresses(instance_id).get(entity, _UNLIMITED)
         return self.of_instance(instance_id).get(entity, _UNLIMITED)
 
     def count(self, instance_id: str) -> int:
-        """How many entities of the instance have limits."""
+        """Returns the number of entities of the instance with limits."""
         return len(self.of_instance(instance_id)) + len(self.of_addresses(instance_id))
 
     def connections_per_s(self, instance_id: str, address: str) -> float | None:
-        """How many connections a second may come from a client's address; None: as many as it likes (QUO-52)."""
+        """Returns the allowed connections per second from a client's address, None without a limit (QUO-52)."""
         limits = self.addresses.get(instance_id)
         if limits is None:
             return None
@@ -63,11 +64,11 @@ class QuotaImage:
         return limits.get(_ANY_ADDRESS, _UNLIMITED).get(CONNECTION_CREATION_RATE) if own is None else own
 
     def lookup(self, instance_id: str, quota: str, user: str, client_id: str) -> QuotaMatch | None:
-        """The rule that applies to a client of the instance, at which level; None = unlimited."""
+        """Returns the limit that applies to a client of the instance, and its level; None without a limit."""
         return precedence.resolve(self.of_instance(instance_id), quota, user, client_id)
 
     def with_changes(self, changes: Mapping[tuple[str, AnyEntity], Mapping[str, float]]) -> QuotaImage:
-        """The next image; an entity without limits is gone, and an instance without entities too."""
+        """Returns the next value; entities without limits and instances without entities are removed."""
         clients: dict[tuple[str, QuotaEntity], Mapping[str, float]] = {}
         addresses: dict[tuple[str, IpEntity], Mapping[str, float]] = {}
         weights = dict(self.weights)
@@ -82,7 +83,7 @@ class QuotaImage:
         return QuotaImage(_merged(self.entities, clients), _merged(self.addresses, addresses), weights)
 
     def without(self, instance_ids: Iterable[str]) -> QuotaImage:
-        """Instance ids are never used again, so what a deleted instance leaves behind may be forgotten."""
+        """Returns the value without deleted instances, whose ids are never reused."""
         gone = frozenset(instance_ids)
         return QuotaImage(
             {id: limits for id, limits in self.entities.items() if id not in gone},
@@ -94,7 +95,7 @@ class QuotaImage:
 def _merged(
     before: Mapping[str, Mapping[E, Mapping[str, float]]], changes: Mapping[tuple[str, E], Mapping[str, float]]
 ) -> Mapping[str, Mapping[E, Mapping[str, float]]]:
-    """By instance; those without changes are the same objects as before."""
+    """Returns the entities by instance; instances without changes have the same objects as before."""
     if not changes:
         return before
     changed: dict[str, dict[E, Mapping[str, float]]] = {}
@@ -110,7 +111,7 @@ def _merged(
 
 
 def path_of(instance_id: str, entity: AnyEntity) -> str:
-    """Below `/config`."""
+    """Returns the path of the entity below `/config`."""
     if isinstance(entity, IpEntity):
         return paths.ip_quota_entity(instance_id, entity.address)
     return paths.quota_entity(
@@ -119,7 +120,7 @@ def path_of(instance_id: str, entity: AnyEntity) -> str:
 
 
 def weight_of(instance_id: str, entity: AnyEntity, limits: Mapping[str, float]) -> int:
-    """What an entity with these limits weighs in ZooKeeper: paths and documents. Nothing without limits."""
+    """Returns the size of an entity with these limits in ZooKeeper, paths and documents; 0 without limits."""
     if not limits:
         return 0
     # A user with clients has a node of its own and one above its clients.

@@ -1,7 +1,8 @@
-"""What it takes to move a partition to other brokers, or to call a move off (REP-32, REP-33). Pure.
+"""Planning of partition reassignments and their cancellation (REP-32, REP-33). Pure.
 
-While a partition moves, its replicas are the wanted ones followed by those that will go. The controller ends the move
-in one transaction when every wanted replica is in sync; until then the wanted ones can be replaced by others.
+While a partition is being reassigned, its replicas are the target ones followed by those to be removed. The controller
+completes the reassignment in one transaction when every target replica is in sync; until then the target can be
+replaced.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from brokers.engine.cluster.incarnations import is_same_incarnation, isr_epochs
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One partition's part of a topic document."""
+    """Assignment of one partition in a topic document."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -30,11 +31,11 @@ class Assignment:
 
     @property
     def original(self) -> tuple[int, ...]:
-        """The replicas that were there before the move."""
+        """Replicas before the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
     def moved_to(self, target: Sequence[int]) -> Assignment:
-        """On the way to `target`, whatever the way was before."""
+        """Returns the assignment on its way to `target`, regardless of the previous target."""
         original = self.original
         going = tuple(replica for replica in original if replica not in target)
         return Assignment(
@@ -49,7 +50,9 @@ def assignment_of(document: TopicDocument, index: int) -> Assignment:
 
 
 def with_assignments(document: TopicDocument, changed: Mapping[int, Assignment]) -> TopicDocument:
-    """The document with these partitions assigned anew; the maps of moves hold moving partitions only."""
+    """Returns the document with these assignments; its maps of reassignments have only partitions that are being
+    reassigned.
+    """
     assignment, adding, removing = dict(document.assignment), dict(document.adding), dict(document.removing)
     for index, wanted in changed.items():
         assignment[index] = wanted.replicas
@@ -67,11 +70,12 @@ def plan_reassignment(
     *,
     replication_factor_max: int,
 ) -> Assignment:
-    """`target` None calls the move off; `eligible` are the live brokers that may hold the topic.
+    """Returns the new assignment; a `target` of None cancels, and `eligible` are the live brokers that may have the
+    topic.
 
     Raises:
-        errors.NoReassignmentInProgress: there is no move to call off.
-        errors.InvalidReplicaAssignment: no broker, one twice, too many, or one that lives nowhere the topic may go.
+        errors.NoReassignmentInProgress: there is no reassignment to cancel.
+        errors.InvalidReplicaAssignment: no broker, a duplicate, too many, or one that is not eligible.
     """
     if target is None:
         if not present.is_reassigning:
@@ -95,13 +99,13 @@ def plan_reassignment(
 def state_after(
     partition: PartitionImage, wanted: Assignment, brokers: Mapping[int, BrokerInfo], controller_epoch: int
 ) -> PartitionStateDocument | None:
-    """The state to write together with `wanted`; None when no replica of the present image goes for good.
+    """Returns the state to write together with `wanted`; None if no replica of the current image is removed.
 
-    One that does leaves the ISR at once, and the leader epoch grows: an ISR that the leader is just writing with it
-    then loses its race.
+    A removed replica leaves the ISR at once, and the leader epoch increases: an ISR with it that the leader is just
+    writing then loses its race.
 
     Raises:
-        errors.InvalidReplicaAssignment: nobody who would stay is in sync, so that acknowledged records would go.
+        errors.InvalidReplicaAssignment: no remaining replica is in sync, so that acknowledged records would be lost.
     """
     gone = [replica for replica in partition.replicas if replica not in wanted.replicas]
     if not gone or partition.version is None:

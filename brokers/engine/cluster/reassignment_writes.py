@@ -1,6 +1,7 @@
-"""Starts, changes and calls off moves of partitions, from any broker (REP-32, REP-33, decision 64).
+"""Starts, changes and cancels partition reassignments from any broker (REP-32, REP-33, decision 64).
 
-A topic's document and the states that change with it are one transaction; who lost a race looks again.
+A topic's document and the states that change with it are written in one transaction; after a lost race they are read
+and planned again.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from brokers.engine.cluster.tree import Operation, Set, Tree, TreeError
 
 TOPICS_IN_FLIGHT_MAX = 64
 
-# Wanted replicas by partition index; None calls the move off.
+# Target replicas by partition index; None cancels the reassignment.
 Targets = Mapping[int, Sequence[int] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class ReassignmentStarted:
-    """What was written; an image shows it as soon as the topic's version has come to this one."""
+    """The written assignment; an image shows it once the topic's version reaches this one."""
 
     assignment: Assignment
     topic_version: int
@@ -46,14 +47,14 @@ Outcome = ReassignmentStarted | errors.ClusterError
 async def reassign(
     tree: Tree, image: ClusterImage, wanted: Mapping[str, Targets], *, replication_factor_max: int
 ) -> dict[PartitionKey, Outcome]:
-    """`wanted` by internal topic name, of topics that `image` has. Each partition is answered for itself."""
+    """Starts the reassignments of topics in `image`, by internal name; returns one outcome for each partition."""
     permits = asyncio.Semaphore(TOPICS_IN_FLIGHT_MAX)
 
-    async def one(name: str, targets: Targets) -> dict[int, Outcome]:
+    async def reassign_topic(name: str, targets: Targets) -> dict[int, Outcome]:
         async with permits:
             return await _Reassignment(tree, image, name, replication_factor_max).carry_out(targets)
 
-    answers = await asyncio.gather(*(one(name, targets) for name, targets in wanted.items()))
+    answers = await asyncio.gather(*(reassign_topic(name, targets) for name, targets in wanted.items()))
     return {
         (name, index): outcome
         for name, outcomes in zip(wanted, answers, strict=True)
@@ -62,7 +63,7 @@ async def reassign(
 
 
 class _Reassignment:
-    """The moves of one topic."""
+    """Reassignments of one topic."""
 
     def __init__(self, tree: Tree, image: ClusterImage, name: str, replication_factor_max: int) -> None:
         self._tree = tree
@@ -78,7 +79,7 @@ class _Reassignment:
                 return {index: errors.UnknownTopic("The partition does not exist.") for index in targets}
             document = TopicDocument.from_json(node.data)
             refused, planned = self._plan(document, targets)
-            # What is so already is not written, but answered as if it had been.
+            # An unchanged assignment is not written, but reported as if it was.
             changed = {index: wanted for index, wanted in planned.items() if wanted != assignment_of(document, index)}
             states, more_refused = await self._states(document, changed)
             refused |= more_refused
@@ -123,7 +124,7 @@ class _Reassignment:
     async def _states(
         self, document: TopicDocument, changed: Mapping[int, Assignment]
     ) -> tuple[list[StateWrite], dict[int, Outcome]]:
-        """What else has to be written, from the states as they are stored."""
+        """Plans the state changes, from the states as they are stored."""
         stored = await read_states(
             self._tree, [(self._name, PartitionImage(index, document.assignment[index])) for index in changed]
         )

@@ -1,4 +1,4 @@
-"""What a broker writes about itself: the paths it counts on, its registration, acknowledgements, producer id blocks."""
+"""Writes of a broker about itself: required paths, registration, acknowledgements, producer id blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PRODUCER_ID_MAX = 2**63 - 1
 
 
 async def prepare(tree: Tree, cluster_id: str) -> None:
-    """ZK-2, ZK-5; the id written first stays.
+    """Creates the required paths and the cluster id, of which the first one written stays (ZK-2, ZK-5).
 
     Raises:
         errors.Conflict: this tree belongs to another cluster.
@@ -28,7 +28,7 @@ async def prepare(tree: Tree, cluster_id: str) -> None:
     wanted = list(dict.fromkeys([*wanted, "/cluster"]))
     present = await tree.get_many(wanted)
     missing = [path for path, node in zip(wanted, present, strict=True) if node is None]
-    # Parents come first in the list, and one session's requests keep their order, so these can be sent at once.
+    # Parents come first in the list, and requests of a session keep their order, so these can be sent at once.
     for outcome in await asyncio.gather(*(tree.commit([Create(path)]) for path in missing), return_exceptions=True):
         if isinstance(outcome, BaseException) and not isinstance(outcome, NodeExists):
             raise outcome
@@ -51,7 +51,7 @@ async def register_broker(tree: Tree, broker_id: int, document: BrokerDocument) 
             if node.owner != tree.session_id and not _same_address(node, document):
                 raise errors.BrokerAlreadyRegistered(f"broker {broker_id} lives at another address")
             operations.append(Delete(path, node.version))
-            # A dead incarnation that was controller would hold that controllership until its session times out.
+            # A dead incarnation that was the controller would stay the controller until its session times out.
             controller = await tree.get(paths.CONTROLLER)
             if controller is not None and controller.owner == node.owner != tree.session_id:
                 operations.append(Delete(paths.CONTROLLER, controller.version))
@@ -67,9 +67,9 @@ async def register_broker(tree: Tree, broker_id: int, document: BrokerDocument) 
 
 
 async def announce_stop(tree: Tree, broker_id: int) -> bool:
-    """REP-34: says in this session's own registration that the broker is about to stop, and has everybody read it.
+    """Marks this session's registration as stopping, so that all brokers read it (REP-34).
 
-    The node stays the same one, so the broker epoch does. False: this session is not registered.
+    The node and so the broker epoch stay the same. Returns False if this session is not registered.
     """
     path = paths.broker(broker_id)
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):

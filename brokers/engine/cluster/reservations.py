@@ -1,5 +1,7 @@
-"""Room for partitions is taken by compare-and-set: who makes some sets one node of the instance, held to the version up
-to which its image has all creations. Of two brokers that give the same room away one is late, and looks again.
+"""Reservations of partitions against an instance's limit, by compare-and-set.
+
+A creation sets one node of the instance, at the version up to which the broker's image has all creations. If two
+brokers use the same capacity, one of them fails and plans again.
 """
 
 from __future__ import annotations
@@ -10,13 +12,13 @@ from typing import Final, NamedTuple
 from brokers.contract import paths
 from brokers.engine.cluster.tree import Create, Operation, Set, Tree
 
-# Nobody has made partitions of the instance yet.
+# Version for an instance without any creation.
 NO_CREATION: Final = -1
 _KIND: Final = "creations"
 
 
 class Reservation(NamedTuple):
-    """`seen`: the creations of the instance that whoever reserves knows of."""
+    """Reservation for one creation; `seen` is the version up to which its image has the instance's creations."""
 
     instance_id: str
     seen: int
@@ -28,17 +30,17 @@ class Reservation(NamedTuple):
 
     @property
     def taken(self) -> int:
-        """The version that the node has then."""
+        """Version of the node after the reservation."""
         return self.seen + 1
 
     @property
     def change(self) -> str:
-        """As the change log announces it, beside the topic."""
+        """Entry of the change log for the reservation, beside that of the topic."""
         return f"{_KIND}/{self.instance_id}/{self.taken}"
 
 
 def versions_in(entities: Iterable[str]) -> dict[str, int]:
-    """Of each instance the last creation that these entries of the change log announce."""
+    """Returns the last creation by instance that these entries of the change log announce."""
     versions: dict[str, int] = {}
     for entity in entities:
         match entity.split("/"):
@@ -48,7 +50,7 @@ def versions_in(entities: Iterable[str]) -> dict[str, int]:
 
 
 async def read_versions(tree: Tree) -> dict[str, int]:
-    """Of all instances; read before their topics, which then are at least as new."""
+    """Returns the versions of all instances; read before their topics, which are then at least as new."""
     instance_ids = sorted(await tree.children(paths.CREATIONS) or [])
     nodes = await tree.get_many([paths.instance_creations(id) for id in instance_ids])
     return {id: node.version for id, node in zip(instance_ids, nodes, strict=True) if node is not None}

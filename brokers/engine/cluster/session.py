@@ -1,8 +1,7 @@
-"""This broker's tenure in the cluster: registered while its session lives, registered again when a next one begins
-(ZK-1).
+"""Membership of this broker in the cluster: registered while its session is alive, and again in the next one (ZK-1).
 
-While ZooKeeper is away the broker serves from the last image. A session that ended took the registration with it,
-so the next one registers under a higher broker epoch, then reads everything.
+While ZooKeeper is unavailable the broker serves from the last image. An expired session has lost its registration, so
+the next one registers with a higher broker epoch and then reads everything.
 """
 
 from __future__ import annotations
@@ -23,13 +22,16 @@ from brokers.engine.cluster.watcher import ClusterWatcher, Part
 log = structlog.get_logger(__name__)
 
 REGISTRATION_RETRY_DELAY_S = 0.5
-# How long a registration from another address is given to vanish: longer than any session timeout in use.
+# Time for a registration from another address to disappear: longer than any session timeout in use.
 REGISTRATION_WAIT_S = 20.0
 
 
 class ClusterSession:
-    """`on_registered` is awaited with the broker epoch after each registration (acknowledgements, elections);
-    `on_fatal` is told why this broker must not go on."""
+    """Session of this broker.
+
+    The callbacks of `on_registered` are awaited with the broker epoch after each registration (acknowledgements,
+    elections). `on_fatal` is called with the reason why this broker must stop.
+    """
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class ClusterSession:
         self._on_registered.append(callback)
 
     async def start(self) -> None:
-        """Call with the tree started and the registered port bound (see `ClusterStore.register_broker`).
+        """Joins the cluster, with the tree started and the registered port bound (see `ClusterStore.register_broker`).
 
         Raises:
             StoreUnavailable, BrokerAlreadyRegistered, Conflict: this broker cannot join.
@@ -72,20 +74,20 @@ class ClusterSession:
         self._tree.subscribe(self._on_state)
         self._spawn(self._watcher.run())
         if self._tree.session_id not in (0, self._session_id):
-            # It ended on the way, before anybody listened, and took the registration with it.
+            # The session expired meanwhile, before the subscription, with its registration.
             self._spawn(self._rejoin())
 
     async def announce_stop(self) -> bool:
-        """REP-34: the registration says from here on that this broker stops, also if it has to be made again.
+        """Marks the registration as stopping, also if it has to be created again (REP-34).
 
         Raises:
-            StoreUnavailable, Conflict: nobody was told.
+            StoreUnavailable, Conflict: the other brokers were not informed.
         """
         self._document = replace(self._document, stopping=True)
         return await self._store.announce_stop(self._broker_id)
 
     async def stop(self) -> None:
-        """Clean stop: the registration goes first, so that the others learn of it at once."""
+        """Stops cleanly and removes the registration first, so that the other brokers learn of it at once."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -127,7 +129,9 @@ class ClusterSession:
                 await _pause(REGISTRATION_RETRY_DELAY_S)
 
     async def _register(self, wait_s: float) -> int:
-        """Another address under our id may be a process that just died: its session gets time to end."""
+        """Registers this broker; a process with its id at another address may have just died, so its session gets time
+        to expire.
+        """
         deadline = asyncio.get_running_loop().time() + wait_s
         while True:
             try:

@@ -1,7 +1,7 @@
-"""The one place where this broker changes the cluster's documents. Every write is a compare-and-set.
+"""The only place where this broker changes the cluster's documents; every write is a compare-and-set.
 
-Any broker accepts topic administration (docs/decisions): it validates against its image, then writes entity and
-change node in one transaction, so that readers learn of it by the change log and a lost race shows as `Conflict` or
+Any broker accepts topic administration (docs/decisions): it validates against its image, then writes entity and change
+node in one transaction, so that readers learn of it from the change log and a lost race becomes `Conflict` or
 `TopicExists`.
 """
 
@@ -47,17 +47,17 @@ from brokers.engine.cluster.topic_plans import CreatedTopic, Place, TopicGrowth,
 from brokers.engine.cluster.tree import Tree
 from brokers.engine.cluster.user_plans import Change, check_name
 
-# Each attempt that fails is a creation of the same instance through another broker that succeeded.
+# Maximum number of attempts; each failure means that another broker created partitions of the same instance.
 RESERVATION_ATTEMPTS_MAX: Final = 30
-# Until this broker's image shows it.
+# Maximum time until this broker's image shows that creation.
 RESERVATION_WAIT_S_MAX: Final = 5.0
 
 
 class ClusterStore:
-    """`place` is the assignment algorithm, plugged in by the assembly (`controller.placement.Placer`).
+    """Writes to the cluster's documents; `place` is the assignment algorithm (`controller.placement.Placer`).
 
-    Methods raise `errors.StoreUnavailable` when ZooKeeper does not answer, and the `errors.Refused` family for requests
-    that are wrong; their messages name things as the tenant does.
+    Methods raise `errors.StoreUnavailable` when ZooKeeper does not answer, and subclasses of `errors.Refused` for
+    invalid requests, with messages that use the tenant's names.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ClusterStore:
         self._current: CurrentImage | None = None
 
     def follow(self, current: CurrentImage) -> None:
-        """What is in flight is compared with each of these images from here on."""
+        """Subscribes to images, with which pending writes are compared from now on."""
         self._current = current
         current.subscribe(self.in_flight_creations.on_image)
         current.subscribe(self._forget_users)
@@ -95,11 +95,13 @@ class ClusterStore:
         validate_only: bool = False,
         beside: Sequence[CreatedTopic] = (),
     ) -> CreatedTopic:
-        """Creates a topic (CTL-17…19). `beside`: what the same request made before, of which `image` need not know
-        yet.
+        """Creates a topic (CTL-17 to CTL-19).
 
-        Leaders are not there yet when this returns: `current.wait_until(lambda image: ...has_leaders)`.
-        Config keys and values must have been checked by the caller.
+        `beside` are earlier creations of the same request that may not be in `image` yet.
+
+        -1 means the instance's default. `beside` are earlier creations of the same request that may not be in `image`
+        yet. The partitions have no leaders yet when this returns: `current.wait_until(lambda image: ...has_leaders)`.
+        Config keys and values must have been validated by the caller.
         """
 
         async def create(image: ClusterImage, reservation: Reservation | None) -> CreatedTopic:
@@ -119,8 +121,8 @@ class ClusterStore:
         *,
         validate_only: bool,
     ) -> CreatedTopic:
-        """`write`, which decides from an image and holds to the reservation, again from a later image as long as
-        others make partitions of the instance in between.
+        """Calls `write` with a reservation, and again with a later image while other brokers create partitions of the
+        instance.
         """
         for _ in range(RESERVATION_ATTEMPTS_MAX):
             reservation = self.in_flight_creations.reserve(image, instance_id)
@@ -136,12 +138,12 @@ class ClusterStore:
         raise errors.Conflict("Others create partitions at the same time; try again.")
 
     async def _later_image(self, reservation: Reservation) -> ClusterImage:
-        """One that has a creation which the reservation had not seen."""
+        """Waits for an image with a creation that the reservation did not include."""
         if self._current is None or not await self._current.wait_until(
             lambda image: image.creations.get(reservation.instance_id, NO_CREATION) > reservation.seen,
             RESERVATION_WAIT_S_MAX,
         ):
-            # The image alone counts from here on: ZooKeeper may have been restored to what it was earlier.
+            # Only the image counts from now on: ZooKeeper may have been restored to an earlier state.
             self.in_flight_creations.forget(reservation.instance_id)
             raise errors.Conflict("Others create partitions at the same time; try again.")
         return self._current.image
@@ -164,7 +166,7 @@ class ClusterStore:
         )
 
     async def delete_topic(self, image: ClusterImage, *, instance_id: str | None, name: str) -> TopicImage:
-        """CTL-20: marks it; the controller removes it. Answers the image it had. Deleting twice is no error."""
+        """Marks a topic for deletion by the controller and returns its image; repeating it is no error (CTL-20)."""
         return await topic_admin.mark_for_deletion(self.tree, image, instance_id=instance_id, name=name)
 
     async def create_partitions(
@@ -193,9 +195,10 @@ class ClusterStore:
         name: str,
         change: Callable[[dict[str, str]], dict[str, str]],
     ) -> AlteredConfig:
-        """Applies `change` to the stored overrides and answers the result; `change` may run again after a lost race.
+        """Applies `change` to the stored settings of a topic and returns the result; `change` may run again after a
+        lost race.
 
-        An image shows it as soon as its `config_change` has come to the one answered.
+        An image shows it once its `config_change` reaches the returned one.
         """
         return await topic_admin.alter_config(self.tree, image, instance_id=instance_id, name=name, change=change)
 
@@ -204,21 +207,23 @@ class ClusterStore:
     async def alter_broker_config(
         self, broker_id: int | None, change: broker_config_writes.Change
     ) -> broker_config_writes.AlteredBrokerConfig:
-        """As `alter_topic_config`, for what operators set for one running broker, or for all of them (None)."""
+        """Changes operators' settings of one running broker, or of all (None), like `alter_topic_config`."""
         return await broker_config_writes.alter(self.tree, broker_id, change)
 
-    # --- where replicas are and who leads ------------------------------------------------------------------------
+    # --- reassignments and elections --------------------------------------------------------------------------------
 
     async def elect_leaders(
         self, image: ClusterImage, wanted: Sequence[PartitionKey], kind: ElectionType
     ) -> dict[PartitionKey, election_writes.Outcome]:
-        """REP-28, REP-31: `wanted` are partitions of `image` by internal topic name, each answered for itself."""
+        """Elects leaders of partitions in `image` (internal topic name, index); returns one outcome for each (REP-28,
+        REP-31).
+        """
         return await election_writes.elect(self.tree, image, wanted, kind)
 
     async def reassign(
         self, image: ClusterImage, wanted: Mapping[str, reassignment_writes.Targets]
     ) -> dict[PartitionKey, reassignment_writes.Outcome]:
-        """REP-32, REP-33: starts moves to the replicas given per partition, or calls off what moves (None)."""
+        """Starts reassignments to the given replicas, or cancels them (None) (REP-32, REP-33)."""
         return await reassignment_writes.reassign(
             self.tree, image, wanted, replication_factor_max=self._replication_factor_max
         )
@@ -234,9 +239,9 @@ class ClusterStore:
         changes: Mapping[str, float | None],
         validate_only: bool = False,
     ) -> int | None:
-        """QUO-71, QUO-73, QUO-74: sets the named limits, None removes; other keys of the node are left alone.
+        """Sets the named limits, where None removes; other keys of the node stay (QUO-71, QUO-73, QUO-74).
 
-        Answers the config change that announces it, None when nothing had to be written.
+        Returns the config change that announces it, None if nothing had to be written.
         """
         client_quotas.validate(entity, changes)
         after = self._in_flight_quotas.check(image.quotas, image.config_change, instance_id, entity, changes)
@@ -252,8 +257,10 @@ class ClusterStore:
     async def alter_user(
         self, image: ClusterImage, *, instance_id: str, name: str, change: Change, validate_only: bool = False
     ) -> UserDocument | None:
-        """Writes what `change` makes of the user, and answers it; None removes. It may be asked again after a lost
-        race, and may raise errors.Refused. With `validate_only` it is asked about what `image` shows.
+        """Writes the result of `change` for a user and returns it; None removes the user.
+
+        `change` may run again after a lost race, and may raise errors.Refused. With `validate_only` it is applied to
+        the user in `image`.
         """
         node = paths.sanitise(name)
         shown = image.users.of_instance(instance_id)
@@ -279,80 +286,88 @@ class ClusterStore:
     # --- access control lists ------------------------------------------------------------------------------------
 
     async def add_acls(self, instance_id: str, wanted: Mapping[ResourcePattern, Sequence[AclEntry]]) -> int | None:
-        """Adds entries to those of patterns; what is there already is no error. Answers as `alter_client_quotas`."""
+        """Adds ACL entries to patterns; existing ones are no error.
+
+        Returns a config change like `alter_client_quotas`.
+        """
         return await acl_writes.add(self.tree, instance_id, wanted)
 
     async def remove_acls(self, instance_id: str, unwanted: Mapping[ResourcePattern, Sequence[AclEntry]]) -> int | None:
-        """As `add_acls`; what is not there is no error."""
+        """Removes ACL entries; missing ones are no error. Returns a config change like `alter_client_quotas`."""
         return await acl_writes.remove(self.tree, instance_id, unwanted)
 
     # --- key sets ------------------------------------------------------------------------------------------------
 
     async def request_keys(self, instance_id: str) -> None:
-        """Asks the control plane to fetch the key set of an instance again."""
+        """Requests that the control plane fetches an instance's key set again."""
         await key_requests.request(self.tree, instance_id)
 
     # --- offsets of old consumers -------------------------------------------------------------------------------
 
     async def write_legacy_offsets(self, group: str, offsets: Mapping[PartitionKey, int]) -> None:
-        """GRP-40: by internal group, topic and partition."""
+        """Writes offsets by internal group, topic and partition (GRP-40)."""
         await legacy_offsets.write(self.tree, group, offsets)
 
     async def read_legacy_offsets(self, group: str, keys: Sequence[PartitionKey]) -> list[int | None]:
-        """None for what was never written."""
+        """Returns the offsets, None for those that were never written."""
         return await legacy_offsets.read(self.tree, group, keys)
 
     async def remove_orphaned_legacy_offsets(self) -> int:
-        """What deleted instances left; answers of how many groups."""
+        """Removes offsets of deleted instances and returns the number of groups."""
         return await legacy_offsets.remove_orphans(self.tree)
 
     # --- this broker --------------------------------------------------------------------------------------------
 
     async def prepare(self, cluster_id: str) -> None:
-        """ZK-2: makes the paths every process counts on. Running twice is harmless."""
+        """Creates the paths that every process requires; running it twice does no harm (ZK-2)."""
         await registration.prepare(self.tree, cluster_id)
 
     async def register_broker(self, broker_id: int, document: BrokerDocument) -> int:
-        """Registers and answers the broker epoch. Call with the document's port already bound: that proves that an
-        older registration of the same address is our own dead incarnation, which is then replaced at once.
+        """Registers this broker and returns the broker epoch.
+
+        The document's port must be bound already: that proves that an older registration of the same address is a dead
+        incarnation of this broker, which is then replaced at once.
 
         Raises:
-            BrokerAlreadyRegistered: another address lives under this id.
+            BrokerAlreadyRegistered: another address has this id.
         """
         return await registration.register_broker(self.tree, broker_id, document)
 
     async def announce_stop(self, broker_id: int) -> bool:
-        """REP-34: asks the controller to take away what somebody else can take. False: not registered now."""
+        """Requests that the controller moves leaderships to other brokers (REP-34); returns False if not registered."""
         return await registration.announce_stop(self.tree, broker_id)
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Clean stop: the ephemerals of this session go before the session does."""
+        """Deletes the ephemeral nodes of this session on a clean stop, before the session ends."""
         await registration.unregister_broker(self.tree, broker_id)
 
     async def acknowledge_instance(self, broker_id: int, instance_id: str, ack: InstanceAck | None) -> None:
-        """Says what this broker made of the instance document; None takes the word back (instance gone)."""
+        """Acknowledges an instance document with its result on this broker; None withdraws it (instance deleted)."""
         await registration.acknowledge(self.tree, broker_id, instance_id, ack)
 
     async def next_producer_id_block(self, broker_id: int) -> range:
-        """IDE-1: 1000 producer ids nobody else has or will have."""
+        """Reserves 1000 producer ids for this broker only (IDE-1)."""
         return await registration.next_producer_id_block(self.tree, broker_id)
 
     async def write_isrs(self, writes: Sequence[StateWrite]) -> list[StateWrite]:
-        """REP-24: what this broker says of partitions that it leads, each held to the version it knows; answers the
-        writes that lost a race.
+        """Writes ISRs of partitions that this broker leads, each at the known version (REP-24); returns those that lost
+        a race.
         """
         return await isr_writes.write(self.tree, writes)
 
     # --- the controller -----------------------------------------------------------------------------------------
 
     async def elect(self, broker_id: int) -> ControllerEpoch | None:
-        """CTL-1: the controller epoch if this broker won (or already holds it in this session), None if somebody else
-        did.
+        """Returns the controller epoch if this broker won, or is the controller in this session already, else None
+        (CTL-1).
         """
         return await controller_writes.elect(self.tree, broker_id, self._now_ms())
 
     async def elect_flow_master(self, broker_id: int) -> int | None:
-        """CKA-21: the epoch, as `elect`. The role ends with the session: brokers do not delete below `/ckafka`."""
+        """Returns the epoch of the flow master if this broker won, like `elect` (CKA-21).
+
+        The role ends with the session: brokers may not delete below `/ckafka`.
+        """
         won = await elected_roles.elect(self.tree, elected_roles.FLOW_MASTER, broker_id, self._now_ms())
         return None if won is None else won.epoch
 
@@ -360,7 +375,7 @@ class ClusterStore:
         await controller_writes.resign(self.tree, held_epoch)
 
     async def write_states(self, held_epoch: ControllerEpoch, writes: Sequence[StateWrite]) -> list[StateWrite]:
-        """Carries out what can be carried out and answers the writes that lost a race.
+        """Writes the states that can be written and returns those that lost a race.
 
         Raises:
             ControllerMoved: the controller epoch is over; nothing of the failing transaction was written.
@@ -370,7 +385,7 @@ class ClusterStore:
     async def finish_reassignments(
         self, held_epoch: ControllerEpoch, topic: TopicImage, writes: Sequence[StateWrite]
     ) -> bool:
-        """REP-32: the partitions of `writes` have arrived. False: overtaken by somebody else's write.
+        """Completes the reassignments of the partitions of `writes` (REP-32); returns False after a concurrent write.
 
         Raises:
             ControllerMoved: as above.
@@ -378,7 +393,7 @@ class ClusterStore:
         return await controller_writes.finish_reassignments(self.tree, held_epoch, topic, writes)
 
     async def finish_deletion(self, held_epoch: ControllerEpoch, topic: TopicImage) -> None:
-        """CTL-20: removes states, topic, config, the instance's document and the marker.
+        """Deletes states, topic, config, the instance's document and the deletion marker (CTL-20).
 
         Raises:
             ControllerMoved: as above.
@@ -386,5 +401,5 @@ class ClusterStore:
         await controller_writes.finish_deletion(self.tree, held_epoch, topic)
 
     async def clean_changes(self, older_than_ms: int) -> int:
-        """Deletes change nodes created before now minus `older_than_ms` (ZK-32); answers how many."""
+        """Deletes change nodes older than `older_than_ms` (ZK-32) and returns how many."""
         return await controller_writes.clean_changes(self.tree, self._now_ms() - older_than_ms)

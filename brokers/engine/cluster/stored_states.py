@@ -1,4 +1,4 @@
-"""Partitions with their states as they are stored now, for who is about to replace one by compare-and-set."""
+"""Reads partition states as currently stored, for writers that replace them by compare-and-set."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from brokers.engine.cluster.tree import Node, Tree
 
 
 async def read_states(tree: Tree, partitions: Sequence[tuple[str, PartitionImage]]) -> list[PartitionImage]:
-    """`partitions` are (internal topic, what an image shows); answers in their order, version None = no state."""
+    """Returns the partitions, given as (internal topic, image), with their stored states; a version of None means no
+    state.
+    """
     nodes = await tree.get_many([paths.partition_state(name, partition.index) for name, partition in partitions])
     return [as_stored(partition, node) for (_, partition), node in zip(partitions, nodes, strict=True)]
 
 
 def as_stored(partition: PartitionImage, node: Node | None) -> PartitionImage:
-    """The partition with the state in `node`; assignment and moves stay those of the image."""
+    """Returns the partition with the state in `node`; assignment and reassignment stay those of the image."""
     if node is None:
         return replace(partition, leader=NO_LEADER, version=None)
     state = PartitionStateDocument.from_json(node.data)

@@ -1,6 +1,6 @@
-"""Topic administration, written by any broker: entity and change node in one compare-and-set (CTL-17, CTL-20, REP-35).
+"""Topic administration from any broker: entity and change node in one compare-and-set (CTL-17, CTL-20, REP-35).
 
-What may be written is decided in `topic_plans`.
+Decisions are made in `topic_plans`.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from instances import naming
 
 
 class AlteredConfig(NamedTuple):
-    """The overrides as stored, and the config change that announces them (`ClusterImage.config_change`)."""
+    """The settings as stored, and the config change that announces them (`ClusterImage.config_change`)."""
 
     config: dict[str, str]
     change: int
 
 
 async def create(tree: Tree, plan: CreatedTopic, reservation: Reservation | None = None) -> None:
-    """Topic, config, the tenant's name when it is hashed, the reservation of its partitions, and the change node, in
-    one transaction.
+    """Writes topic, config, a hashed topic's name, the reservation of its partitions, and the change node in one
+    transaction.
 
     Raises:
-        errors.TopicExists: somebody was faster.
-        errors.CreationsMoved: somebody else made partitions of the instance meanwhile.
+        errors.TopicExists: another broker created it first.
+        errors.CreationsMoved: another broker created partitions of the instance meanwhile.
     """
     topic_path, config_path = paths.topic(plan.internal_name), paths.topic_config(plan.internal_name)
     config_json = documents.config_to_json(dict(plan.config))
@@ -75,7 +75,7 @@ async def create(tree: Tree, plan: CreatedTopic, reservation: Reservation | None
             if error.index == 0:
                 raise errors.TopicExists(f"Topic '{plan.user_name}' already exists.") from None
             if error.index == 1:
-                # Left behind by somebody who wrote a config for a topic that was not there.
+                # A leftover of a config that was written for a topic that did not exist.
                 await _remove(tree, config_path)
         else:
             return
@@ -87,13 +87,16 @@ def _reserving(reservation: Reservation | None) -> list[Operation]:
 
 
 def _check_reserved(operations: Sequence[Operation], error: TreeError) -> None:
-    """Raises errors.CreationsMoved where it was the reservation that failed."""
+    """Raises errors.CreationsMoved if the reservation failed."""
     if operations[error.index].path.startswith(paths.CREATIONS):
         raise errors.CreationsMoved("Other partitions of the instance were made meanwhile.") from None
 
 
 async def _name_operations(tree: Tree, plan: CreatedTopic) -> list[Operation]:
-    """A hashed name is kept in the instance's document of the topic, which may be there already with allow-lists."""
+    """Returns the operations that store a hashed topic's name in the instance's document of the topic.
+
+    The document may exist already with allow-lists.
+    """
     if plan.instance_id is None or not naming.is_hashed(plan.user_name, plan.instance_id):
         return []
     path = paths.instance_topic(plan.instance_id, plan.internal_name)
@@ -115,7 +118,7 @@ async def _remove(tree: Tree, path: str) -> None:
 
 
 async def mark_for_deletion(tree: Tree, image: ClusterImage, *, instance_id: str | None, name: str) -> TopicImage:
-    """The topic that `image` shows, and no other one that was made under its name meanwhile."""
+    """Marks the topic in `image` for deletion, and not another one that was created with its name meanwhile."""
     topic = find_topic(image, instance_id, name)
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         node = await tree.get(paths.topic(topic.name))

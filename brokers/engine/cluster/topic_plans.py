@@ -1,6 +1,6 @@
-"""What topic administration decides, from one image and without writing (CTL-17…19, REP-35, ASG-5). Pure.
+"""Decisions of topic administration, from one image and without writing (CTL-17 to CTL-19, REP-35, ASG-5). Pure.
 
-What is refused changes nothing. Names in messages are the tenant's own.
+A refused request changes nothing. Messages use the tenant's names.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ UNSET = -1
 
 
 class Place(Protocol):
-    """The assignment algorithm (ASG-1…9): `brokers` maps id to rack, `first_broker` is that of partition 0 when
-    growing.
+    """Assignment algorithm (ASG-1 to ASG-9).
 
-    Raises `errors.InvalidReplicationFactor` when the brokers cannot hold that many replicas.
+    `brokers` maps id to rack, and `first_broker` is that of partition 0 when partitions are added. Raises
+    `errors.InvalidReplicationFactor` if there are too few brokers for the replicas.
     """
 
     def __call__(
@@ -75,11 +75,12 @@ def plan_creation(
     replication_factor_max: int,
     beside: Sequence[CreatedTopic] = (),
 ) -> CreatedTopic:
-    """Decides everything CreateTopics promises, from one image. `beside`: what the same request made before, of
-    which the image need not know yet.
+    """Returns the topic that CreateTopics creates, decided from one image.
+
+    `beside` are earlier creations of the same request that may not be in the image yet.
 
     Raises:
-        errors.Refused: see its subclasses; in the order Kafka checks: name, existence, counts, assignment.
+        errors.Refused: see its subclasses; in Kafka's order: name, existence, counts, assignment.
     """
     instance_id, name, assignment = spec.instance_id, spec.name, spec.assignment
     partitions, replication_factor = spec.partitions, spec.replication_factor
@@ -109,8 +110,8 @@ def plan_creation(
 
 
 def eligible_brokers(image: ClusterImage, instance_id: str | None) -> dict[int, str | None]:
-    """Live brokers that may be given a replica of the topic, with their racks: those that host the instance and are to
-    keep it.
+    """Returns the live brokers that may get a replica of the topic, with their racks: the instance's current and future
+    ones.
     """
     if instance_id is None:
         return {broker.id: broker.rack for broker in image.brokers.values()}
@@ -121,8 +122,9 @@ def eligible_brokers(image: ClusterImage, instance_id: str | None) -> dict[int, 
 
 
 def _staying(image: ClusterImage, brokers: dict[int, str | None], factor: int) -> dict[int, str | None]:
-    """Those that do not stop, so that what is created during a restart begins whole; all of them where the others are
-    too few, or in too few racks, to hold `factor` replicas as well (decision 67).
+    """Returns the brokers that are not stopping, so that a topic created during a restart starts with all replicas.
+
+    If they are too few, or in too few racks, for `factor` replicas, it returns all brokers (decision 67).
     """
     staying = {id: rack for id, rack in brokers.items() if not image.brokers[id].stopping}
     racks_wanted = min(factor, len(set(brokers.values())))
@@ -130,7 +132,7 @@ def _staying(image: ClusterImage, brokers: dict[int, str | None], factor: int) -
 
 
 def find_topic(image: ClusterImage, instance_id: str | None, name: str) -> TopicImage:
-    """A topic of this instance under its owner's name; a foreign one is as unknown as one that never was (CKA-10).
+    """Returns a topic of this instance by the tenant's name; a foreign topic counts as unknown (CKA-10).
 
     Raises:
         errors.UnknownTopic: there is none.
@@ -180,7 +182,7 @@ def _check_new_name(image: ClusterImage, instance_id: str | None, name: str) -> 
 
 
 def default_replication_factor(document: InstanceDocument, factor_max: int = REPLICATION_FACTOR_MAX) -> int:
-    """Of topics of the instance that are made without saying more. A broker that is away counts: it comes back."""
+    """Returns the default for topics of the instance; a broker that is down counts, because it will be back."""
     wanted = document.settings.default_replication_factor
     if wanted != UNSET:
         return wanted
@@ -227,7 +229,7 @@ def _check_factor(factor: int, live: int, factor_max: int) -> None:
 def _check_assignment(
     assignment: Mapping[int, Sequence[int]], brokers: Mapping[int, str | None], *, first_id: int
 ) -> dict[int, tuple[int, ...]]:
-    """CTL-19; an unknown or dead broker is refused at once."""
+    """Checks a given assignment (CTL-19); an unknown or dead broker is refused at once."""
     expected = range(first_id, first_id + len(assignment))
     if not assignment or sorted(assignment) != list(expected):
         raise errors.InvalidReplicaAssignment("Partitions should be a consecutive 0-based integer sequence.")
@@ -251,7 +253,7 @@ def plan_growth(
     place: Place,
     beside: Sequence[CreatedTopic] = (),
 ) -> dict[int, tuple[int, ...]]:
-    """The added partitions with their replicas; `beside` as in `plan_creation`. Raises errors.Refused."""
+    """Returns the added partitions with their replicas; `beside` as in `plan_creation`. Raises errors.Refused."""
     if present.adding or present.removing:
         raise errors.ReassignmentInProgress("Partitions of the topic are being reassigned.")
     count = len(present.assignment)

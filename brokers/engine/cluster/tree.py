@@ -1,8 +1,7 @@
-"""The port to ZooKeeper: nodes, versions, one-shot watches, atomic transactions, a session. No kazoo here.
+"""Interface to ZooKeeper: nodes, versions, one-shot watches, atomic transactions, a session. Independent of kazoo.
 
-`zookeeper.ZooKeeperTree` speaks to a real ensemble; tests plug an in-process one. Every method runs on the event
-loop, and every watch and session call-back is called on it. A version is an int to compare, or None for "whatever is
-there".
+`zookeeper.ZooKeeperTree` uses a real ensemble, tests use one in the process. Every method runs on the event loop, and
+so does every callback of watches and sessions. A version is a number to compare with, or None for any version.
 """
 
 from __future__ import annotations
@@ -15,12 +14,15 @@ from typing import Protocol
 Watch = Callable[[], None]
 
 READS_IN_FLIGHT_MAX = 512
-# Of these, that are asked for in one turn of the loop: some 50 us each.
+# Maximum number of these that are sent without yielding to the event loop: about 50 us each.
 READS_AT_ONCE_MAX = 64
 
 
 class SessionState(enum.Enum):
-    """SUSPENDED: the connection is gone, the session may live. LOST: its ephemerals are gone; a next one will begin."""
+    """SUSPENDED: the connection is lost, the session may be alive.
+
+    LOST: its ephemeral nodes are gone; a new one will begin.
+    """
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -29,7 +31,9 @@ class SessionState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One read. `czxid` names the incarnation (a broker's epoch), `mzxid` the last write, `owner` the session or 0."""
+    """A node as read; `czxid` identifies the incarnation (broker epoch), `mzxid` the last write, `owner` the session or
+    0.
+    """
 
     data: bytes
     version: int
@@ -62,7 +66,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Holds the transaction to a node's version without writing it."""
+    """Makes the transaction fail unless the node has this version, without writing it."""
 
     path: str
     version: int
@@ -72,7 +76,7 @@ Operation = Create | Set | Delete | Check
 
 
 class TreeError(Exception):
-    """`index` is the operation of the transaction that failed, 0 for a single call."""
+    """Failure of an operation; `index` is its position in the transaction, 0 for a single call."""
 
     def __init__(self, message: str, index: int = 0) -> None:
         super().__init__(message)
@@ -92,34 +96,34 @@ class BadVersion(TreeError):
 
 
 class NotEmpty(TreeError):
-    """A node with children cannot be deleted."""
+    """The node has children and cannot be deleted."""
 
 
 class Tree(Protocol):
-    """All calls raise `errors.StoreUnavailable` when the ensemble does not answer."""
+    """ZooKeeper tree; all calls raise `errors.StoreUnavailable` when the ensemble does not answer."""
 
     @property
     def session_id(self) -> int:
-        """The present session, 0 while there is none."""
+        """Id of the current session, 0 while there is none."""
 
     async def get(self, path: str, watch: Watch | None = None) -> Node | None:
-        """The node, or None; the watch fires once on change, deletion, or creation of a missing node."""
+        """Returns the node, or None; the watch fires once on change, deletion, or creation of a missing node."""
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Pipelined reads, answers in order; in flight at once at most `READS_IN_FLIGHT_MAX`."""
+        """Returns the nodes in order, with pipelined reads of which at most `READS_IN_FLIGHT_MAX` are in flight."""
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
-        """Unsorted names, or None when the node is missing (the watch is then not set)."""
+        """Returns unsorted names, or None if the node is missing (the watch is then not set)."""
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """As `get_many`."""
+        """Returns the names of several nodes, pipelined like `get_many`."""
 
     async def commit(self, operations: Sequence[Operation]) -> list[str]:
-        """All or nothing, in order; answers the paths written (with the sequence number for sequential nodes).
+        """Executes all operations in order, or none; returns the paths written (with the number of sequential nodes).
 
         Raises:
             TreeError: of the first operation that failed; nothing was written.
         """
 
     def subscribe(self, on_state: Callable[[SessionState], None]) -> None:
-        """Tells each change of the session's state, on the loop, in order."""
+        """Calls `on_state` for each change of the session's state, on the event loop, in order."""

@@ -1,4 +1,4 @@
-"""What a user's document becomes by an alteration. Pure; `cluster.users` writes it."""
+"""Alterations of user documents. Pure; `cluster.users` writes them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from brokers.contract.users import (
 )
 from brokers.engine.cluster import errors
 
-# What is in ZooKeeper, or None, to what shall be there; None removes it. It may be asked again after a lost race.
+# Maps the stored document, or None, to the new one, where None removes it; may be called again after a lost race.
 Change = Callable[[UserDocument | None], UserDocument | None]
 
 UNCHANGED: Final = -1
@@ -40,7 +40,7 @@ _SERVER_KEY: Final = b"Server Key"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaltedPassword:
-    """A verifier as it travels (KIP-554)."""
+    """A verifier as transferred in requests (KIP-554)."""
 
     mechanism: int
     iterations: int
@@ -59,7 +59,7 @@ class AddedSecret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserAlteration:
-    """One of AlterUsers; the numbers are the message's."""
+    """One alteration in AlterUsers, with the numbers of the message."""
 
     is_deleted: bool = False
     must_exist: int = EITHER
@@ -71,9 +71,10 @@ class UserAlteration:
 
 
 def check_name(name: str) -> None:
-    """
+    """Checks a user name.
+
     Raises:
-        errors.UnacceptableCredential: nobody can have this name.
+        errors.UnacceptableCredential: the name is not allowed.
     """
     if not (0 < len(name) <= USER_NAME_BYTES_MAX and len(paths.sanitise(name)) <= USER_NAME_BYTES_MAX):
         raise errors.UnacceptableCredential(
@@ -90,7 +91,7 @@ _LATEST_MS: Final = 10**13 - 1
 _BLANK: Final = UserDocument(name="", created_at_ms=_LATEST_MS, expires_at_ms=_LATEST_MS)
 _BLANK_VERIFIER: Final = Verifier(mechanism=1, iterations=ITERATIONS_MAX, salt=b"", stored_key=b"", server_key=b"")
 _BLANK_SECRET: Final = Secret(id="", created_at_ms=_LATEST_MS, verifiers=())
-# A document, a secret and a verifier without what differs in length; times with all their digits.
+# Sizes of a document, a secret and a verifier without their variable fields; timestamps have all digits.
 _USER_BYTES: Final = len(_BLANK.to_json()) + len(paths.instance_user("ins-00000000", "")) + instance_limits.NODE_BYTES
 _SECRET_BYTES: Final = len(replace(_BLANK, secrets=(_BLANK_SECRET,)).to_json()) - len(_BLANK.to_json()) + 1
 _VERIFIER_BYTES: Final = (
@@ -101,7 +102,7 @@ _VERIFIER_BYTES: Final = (
 
 
 def weight_of(node: str, document: UserDocument) -> int:
-    """What it weighs in ZooKeeper (`instance_limits.NODE_BYTES`), at most, without writing it: an instance has a
+    """Returns the maximum size in ZooKeeper (`instance_limits.NODE_BYTES`) without encoding it: an instance has a
     thousand.
     """
     weight = _USER_BYTES + len(node) + instance_limits.encoded_bytes(document.name)
@@ -118,9 +119,10 @@ def _base64_bytes(blob: bytes) -> int:
 
 
 def verifier_of(salted: SaltedPassword) -> Verifier:
-    """
+    """Returns the verifier of a salted password.
+
     Raises:
-        errors.UnacceptableCredential: a mechanism or a size that proves nothing.
+        errors.UnacceptableCredential: an unknown mechanism or an insecure size.
     """
     digest = DIGESTS.get(salted.mechanism)
     if digest is None:
@@ -144,10 +146,10 @@ def verifier_of(salted: SaltedPassword) -> Verifier:
 
 
 def altered(name: str, before: UserDocument | None, alteration: UserAlteration, now_ms: int) -> UserDocument | None:
-    """What AlterUsers makes of a user.
+    """Returns the user after an alteration of AlterUsers.
 
     Raises:
-        errors.Refused: it cannot be done to what is there.
+        errors.Refused: the alteration is not possible for this user.
     """
     if before is None and alteration.must_exist == MUST_EXIST:
         raise errors.ResourceNotFound("There is no such user.")
@@ -192,7 +194,7 @@ def _with_added(secrets: tuple[Secret, ...], added: Secret) -> tuple[Secret, ...
         raise errors.PolicyViolation(f"The user has {SECRETS_PER_USER_MAX} secrets already; remove one first.")
     for verifier in added.verifiers:
         for other in verifiers_of(secrets, verifier.mechanism):
-            # A server names salt and iterations before it can tell which of two secrets a client has.
+            # A server sends salt and iterations before it can know which of two secrets a client has.
             if (other.salt, other.iterations) != (verifier.salt, verifier.iterations):
                 raise errors.UnacceptableCredential(
                     f"The user's other secret has another salt or other iterations under "
@@ -214,11 +216,13 @@ def with_scram_credentials(
     secret_id: str,
     now_ms: int,
 ) -> UserDocument | None:
-    """What AlterUserScramCredentials makes of a user: `deleted` and replaced mechanisms leave every secret, the new
-    verifiers are a secret of their own. A user without any is gone, unless something else is said of it.
+    """Returns the user after AlterUserScramCredentials.
+
+    `deleted` and replaced mechanisms are removed from every secret, and the new verifiers form a secret of their own. A
+    user without secrets is removed, unless it has other settings.
 
     Raises:
-        errors.ResourceNotFound: as Kafka, for the deletion of what is not there.
+        errors.ResourceNotFound: as in Kafka, for the deletion of a credential that does not exist.
     """
     present = () if before is None else before.secrets
     for mechanism in deleted:

@@ -1,4 +1,4 @@
-"""Users of an instance in ZooKeeper: each a document, written by compare-and-set with its change entry."""
+"""Users of an instance in ZooKeeper: one document each, written by compare-and-set with its change entry."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from brokers.engine.cluster.instance_documents import USERS, change_of
 from brokers.engine.cluster.tree import BadVersion, Create, Delete, NodeExists, NoNode, Operation, Set, Tree
 from brokers.engine.cluster.user_plans import Change
 
-# Raises errors.PolicyViolation: the instance has no room for what comes after.
+# Raises errors.PolicyViolation if the instance has no capacity for the new document.
 Admit = Callable[[UserDocument | None, UserDocument | None], object]
 
 
 async def alter(tree: Tree, *, instance_id: str, node: str, change: Change, admit: Admit) -> UserDocument | None:
-    """What is in ZooKeeper afterwards; None: no such user.
+    """Changes a user and returns the stored document, None if there is no such user.
 
     Raises:
-        errors.Refused: `change` or `admit` says so, or the instance is gone.
-        errors.Conflict: others write the same user all the time.
+        errors.Refused: by `change` or `admit`, or because the instance is gone.
+        errors.Conflict: concurrent writes of the user prevented every attempt.
     """
     path = paths.instance_user(instance_id, node)
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
@@ -54,7 +54,7 @@ async def alter(tree: Tree, *, instance_id: str, node: str, change: Change, admi
 
 
 def _parsed(raw: bytes) -> UserDocument | None:
-    """What makes no sense is written anew."""
+    """Parses a document; an unreadable one counts as missing and is overwritten."""
     try:
         return UserDocument.from_json(raw)
     except (ValueError, TypeError, KeyError, AttributeError):

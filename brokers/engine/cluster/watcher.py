@@ -1,10 +1,9 @@
-"""Keeps the image in step with the tree: loads everything once, then follows the two change logs (ZK-32, ZK-33).
+"""Keeps the image up to date: loads everything once, then follows the two change logs (ZK-32, ZK-33).
 
-Five watches in all, whatever the number of topics: live brokers, the controller, the flow master, `/ckafka/changes`,
-`/config/changes`.
-A watch only marks what to look at; one task reads, so a burst of changes becomes one reading and one image. Sequence
-numbers of a log have no holes: a hole means that nodes were cleaned before this broker saw them, and everything is
-read anew.
+There are five watches for any number of topics: live brokers, controller, flow master, `/ckafka/changes` and
+`/config/changes`. A watch only marks what must be read; one task reads, so a burst of changes becomes one read and one
+image. Sequence numbers of a log have no gaps: a gap means that nodes were cleaned before this broker read them, and
+everything is read again.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ from quotas.token_bucket import TokenBucket
 log = structlog.get_logger(__name__)
 
 RETRY_DELAY_S = 0.5
-# Each reading costs every broker some milliseconds, however few changes it finds. Beyond so many at once, and so many a
-# second in the long run, changes that follow each other are read together.
+# Each read costs every broker some milliseconds, even for few changes. Above this burst and rate, consecutive changes
+# are read together.
 READINGS_BURST: Final = 20
 READINGS_PER_S: Final = 50
-# Instances that one image may bring: whoever subscribed looks at each of them within one turn of the loop.
+# Maximum number of new instances per image: subscribers process them without yielding to the event loop.
 INSTANCES_PER_IMAGE: Final = 250
-# Both logs speak of `brokers/<id>`: the one of registrations, the other of what operators set. This is the other's.
+# Both logs name `brokers/<id>`: one for registrations, the other for operators' settings, which get this prefix.
 _BROKER_CONFIG = "config/brokers/"
 
 
 class Part(enum.Enum):
-    """What a watch can mark for reading."""
+    """Parts of the tree that a watch can mark for reading."""
 
     EVERYTHING = enum.auto()
     BROKERS = enum.auto()
@@ -60,8 +59,9 @@ class _Hole(Exception):
 
 
 class ClusterWatcher:
-    """Owned by the session: `load` at each session start, `run` for the life of the process. Whoever reports to no flow
-    master need not follow who it is.
+    """Follows the tree for the session: `load` at each session start, `run` for the life of the process.
+
+    Processes that do not report to the flow master need not follow its election.
     """
 
     def __init__(self, tree: Tree, current: CurrentImage, *, follows_flow_master: bool = True) -> None:
@@ -70,13 +70,13 @@ class ClusterWatcher:
         self._current = current
         self._marked: set[Part] = set()
         self._entities: set[str] = set()
-        # Topics that stand as they were, for something of them made no sense when they were read last.
+        # Topics that keep their previous image because something about them was unreadable.
         self._kept: set[str] = set()
         self._wake = asyncio.Event()
         self._pace = TokenBucket(READINGS_PER_S, READINGS_BURST)
-        # One reading at a time: of two, the one that began first could publish last, and nothing would correct it.
+        # One read at a time: of two, the one that began first could publish last, and nothing would correct it.
         self._reading = asyncio.Lock()
-        # Whole readings so far, and which of them is the image that is being published.
+        # Number of complete reads so far, and the number of the one that is being published.
         self.loads_begun = 0
         self.load_shown = 0
         self._seen = {Part.CHANGES: NO_CHANGE, Part.CONFIG_CHANGES: NO_CHANGE}
@@ -87,12 +87,12 @@ class ClusterWatcher:
         self._wake.set()
 
     def mark_topics(self, internal_names: Iterable[str]) -> None:
-        """Asks for a second look at topics, for whoever finds that the image and the tree differ."""
+        """Requests another read of topics, for callers that notice a difference between the image and the tree."""
         self._entities.update(f"topics/{name}" for name in internal_names)
         self._wake.set()
 
     async def load(self) -> ClusterImage:
-        """Reads all, publishes and answers the image.
+        """Reads everything, publishes the image and returns it.
 
         Raises:
             StoreUnavailable: nothing was published.
@@ -103,12 +103,12 @@ class ClusterWatcher:
     async def _load(self) -> ClusterImage:
         self.loads_begun += 1
         number = self.loads_begun
-        # Whoever asks from here on asks for the next one.
+        # Requests from now on are for the next read.
         self._marked.discard(Part.EVERYTHING)
         try:
             image = await self._load_everything()
         except StoreUnavailable:
-            # The logs count as read by now, so nothing less would do.
+            # The logs count as read by now, so everything must be read again.
             self._marked.add(Part.EVERYTHING)
             raise
         self.load_shown = number
@@ -116,10 +116,10 @@ class ClusterWatcher:
         return image
 
     async def catch_up(self) -> None:
-        """Returns when the image holds what had been announced when it was called; calls that wait share one look.
+        """Returns when the image has all changes announced before the call; concurrent calls share one read.
 
         Raises:
-            StoreUnavailable: the image is as late as before.
+            StoreUnavailable: the image is as old as before.
         """
         looks_begun = self._looks_begun
         async with self._reading:
@@ -138,7 +138,7 @@ class ClusterWatcher:
                 raise
 
     async def run(self) -> None:
-        """Until cancelled. While ZooKeeper is away the last image stays, and what was marked stays marked."""
+        """Reads until cancelled; while ZooKeeper is unavailable the last image and all marks stay."""
         while True:
             await self._wake.wait()
             await self._take_pace()
@@ -154,7 +154,7 @@ class ClusterWatcher:
                 self._marked |= marked
                 self._entities |= entities
                 log.warning("picture_is_late", reason=str(error))
-                # The session wakes us when it is back; this covers a request lost without a loss of the session.
+                # The session wakes this task when it is back; this covers a request lost without a loss of the session.
                 asyncio.get_running_loop().call_later(RETRY_DELAY_S, self._wake.set)
 
     async def _take_pace(self) -> None:
@@ -173,7 +173,7 @@ class ClusterWatcher:
             if Part.CHANGES in marked:
                 entities |= await self._read_log(Part.CHANGES)
             if Part.CONFIG_CHANGES in marked:
-                entities |= {_documents_alone(entity) for entity in await self._read_log(Part.CONFIG_CHANGES)}
+                entities |= {_documents_only(entity) for entity in await self._read_log(Part.CONFIG_CHANGES)}
         except _Hole:
             log.info("change_log_has_a_hole")
             await self._load()
@@ -182,14 +182,14 @@ class ClusterWatcher:
         if Part.BROKERS in marked:
             brokers = await loader.read_brokers(self._tree, lambda: self.mark(Part.BROKERS))
         elif any(kind == "brokers" for kind, _ in _split(entities)):
-            # A registration was rewritten in place; the watch on who is registered stands as it was.
+            # A registration was rewritten in place; the watch on registrations is still set.
             brokers = await loader.read_brokers(self._tree, None)
         if Part.CONTROLLER in marked:
             controller, epoch = await self._read_controller()
         if Part.FLOW_MASTER in marked:
             flow_master, flow_master_epoch = await self._read_flow_master()
         topics = _topics(entities)
-        # What was written about the others of its partitions meanwhile is not in the image either.
+        # The image lacks changes of their other partitions, too.
         topics |= dict.fromkeys(self._kept & topics.keys())
         result = await loader.read_topics(self._tree, topics, image.topics) if topics else {}
         self._kept = (self._kept - topics.keys()) | _kept(result, image)
@@ -203,7 +203,7 @@ class ClusterWatcher:
         quotas = await loader.read_quotas(self._tree, quota_paths) if quota_paths else {}
         documents = await self._changed_documents(image, entities)
         changed = await loader.read_instances(self._tree, instances) if instances else {}
-        image = await self._publish_all_but_the_last_of(changed)
+        image = await self._publish_excess(changed)
         self._current.publish(
             image.with_changes(
                 replace(
@@ -223,9 +223,10 @@ class ClusterWatcher:
             )
         )
 
-    async def _publish_all_but_the_last_of(self, changed: dict[str, InstanceDocument | None]) -> ClusterImage:
-        """Takes out of `changed` what is too much for one image: not what is gone, for what else was read together
-        with them must not bring back anything of them. Answers the image that is published by then.
+    async def _publish_excess(self, changed: dict[str, InstanceDocument | None]) -> ClusterImage:
+        """Publishes new instances in parts, removes them from `changed`, and returns the image published last.
+
+        Deleted instances are not published separately: data read together with them must not restore parts of them.
         """
         there = [id for id, document in changed.items() if document is not None]
         for first in range(INSTANCES_PER_IMAGE, len(there), INSTANCES_PER_IMAGE):
@@ -236,7 +237,7 @@ class ClusterWatcher:
         return self._current.image
 
     async def _changed_documents(self, image: ClusterImage, entities: Collection[str]) -> ImageDelta:
-        """Reads the changed ones of the documents that instances and brokers have besides their own."""
+        """Returns the changed documents of instances and brokers, None for kinds without announced changes."""
         users = await documents_loader.read_users(self._tree, named_in(entities, USERS))
         acls = await documents_loader.read_acls(self._tree, named_in(entities, ACLS))
         certificates = await documents_loader.read_certificates(self._tree, named_in(entities, CERTIFICATES))
@@ -254,7 +255,7 @@ class ClusterWatcher:
         )
 
     async def _load_everything(self) -> ClusterImage:
-        """The logs are read first: what is written while the rest is being read is announced behind that point."""
+        """Reads everything; the logs come first, so that writes during the read are announced after that point."""
         before = self._current.image
         for part in self._seen:
             sequences = await self._list_log(part)
@@ -311,7 +312,7 @@ class ClusterWatcher:
         return await loader.read_role(self._tree, FLOW_MASTER, lambda: self.mark(Part.FLOW_MASTER))
 
     async def _not_understood(self, missing: Iterable[str]) -> frozenset[str]:
-        """Of topics that could not be read; those that are gone by now were deleted meanwhile."""
+        """Returns those topics that could not be read; the ones that are gone by now were deleted meanwhile."""
         names = list(missing)
         left = await self._tree.get_many([paths.topic(name) for name in names])
         return frozenset(name for name, node in zip(names, left, strict=True) if node is not None)
@@ -323,10 +324,10 @@ class ClusterWatcher:
         return {sequence: path for sequence, path in result.items() if sequence is not None}
 
     async def _read_log(self, part: Part) -> set[str]:
-        """The entities named by the nodes behind the last one seen.
+        """Returns the entities named by the nodes after the last one seen.
 
         Raises:
-            _Hole: some were cleaned unread.
+            _Hole: some nodes were cleaned before they were read.
         """
         listed = await self._list_log(part)
         unseen = sorted(sequence for sequence in listed if sequence > self._seen[part])
@@ -357,18 +358,18 @@ def _config_entity(raw: bytes) -> str:
     return f"config/{entity}" if entity.startswith("brokers/") else entity
 
 
-def _kept(found: Mapping[str, TopicImage | None], image: ClusterImage) -> set[str]:
-    return {name for name, topic in found.items() if topic is not None and topic is image.topics.get(name)}
+def _kept(topics: Mapping[str, TopicImage | None], image: ClusterImage) -> set[str]:
+    return {name for name, topic in topics.items() if topic is not None and topic is image.topics.get(name)}
 
 
 def _split(entities: Iterable[str]) -> list[tuple[str, str]]:
-    """`kind/name` pairs in order, of what has no more parts than that."""
+    """Returns `kind/name` pairs in order, of entities with exactly two parts."""
     pairs = (entity.split("/") for entity in sorted(entities))
     return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
 
 
-def _documents_alone(entity: str) -> str:
-    """Of a topic whose configuration changed: the states of its partitions are as they were."""
+def _documents_only(entity: str) -> str:
+    """Returns the entity of a topic's documents for a config change, which does not change partition states."""
     match entity.split("/"):
         case ["topics", name]:
             return f"topics/{name}/"
@@ -376,8 +377,9 @@ def _documents_alone(entity: str) -> str:
 
 
 def _topics(entities: Iterable[str]) -> dict[str, set[int] | None]:
-    """Internal name -> the partitions whose states are to be read again, None for all. Address lists of an instance's
-    topic (`instances/<id>/topics/<t>`) count as its documents.
+    """Returns internal name -> partitions whose states must be read again, None for all.
+
+    Allow-lists of an instance's topic (`instances/<id>/topics/<t>`) count as documents of the topic.
     """
     result: dict[str, set[int] | None] = {}
     for entity in sorted(entities):

@@ -1,8 +1,7 @@
-"""The tree as a real ZooKeeper ensemble keeps it: the only speaker of kazoo.
+"""Tree in a real ZooKeeper ensemble: the only module that uses kazoo.
 
-kazoo's connection thread does the socket work; everything it wants to tell is queued and drained on the event loop,
-in the order the server sent it, so answers and watches never overtake each other and no thread of kazoo's runs code
-of ours.
+kazoo's connection thread does the socket work. Its callbacks are queued and run on the event loop, in the order of the
+server's messages, so responses and watches never overtake each other and no kazoo thread runs our code.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _TREE_ERRORS: tuple[tuple[type[Exception], type[TreeError]], ...] = (
 
 
 class _LoopQueue:
-    """What kazoo calls a queue with a worker thread: `put` from any thread, run on the loop."""
+    """Queue of kazoo's handler: `put` is called in any thread, and the calls run on the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -61,16 +60,17 @@ class _LoopQueue:
             self._loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
-        # Cleared first: a call that arrives from here on schedules another drain, none is forgotten.
+        # Cleared first: a call that arrives from now on schedules another run, so none is forgotten.
         self._scheduled = False
         while self._calls:
             self._calls.popleft()()
 
 
 class _Wake:
-    """What wakes kazoo's connection thread, for both ends of what kazoo calls a socket pair: a byte for each request
-    that is queued. The pair of sockets that kazoo makes holds less than 300 bytes. While ZooKeeper is away nobody takes
-    them out, and whoever asks, which is the loop, would stand still until it is back.
+    """Wakes kazoo's connection thread: replaces both ends of kazoo's socket pair, with one byte per queued request.
+
+    kazoo's own socket pair holds fewer than 300 bytes. While ZooKeeper is unavailable they are not read, and the
+    writer, which is the event loop, would block until it is back.
     """
 
     def __init__(self) -> None:
@@ -84,19 +84,21 @@ class _Wake:
         return len(data)
 
     def recv(self, _bytes_max: int) -> bytes:
-        """One byte. Raises BlockingIOError when there is none."""
+        """Reads one byte. Raises BlockingIOError if there is none."""
         return bytes(os.eventfd_read(self._descriptor))
 
     def close(self) -> None:
-        """Harmless when repeated."""
+        """Closes the descriptor; may be called repeatedly."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
 
 class _LoopHandler(SequentialThreadingHandler):
-    """kazoo's handler without its two worker threads. It waits by one system call: kazoo's own makes an epoll object
-    for each wait, three times for each answer, and the broker's loop waits for the interpreter meanwhile.
+    """kazoo's handler without its two worker threads, which waits with a single system call.
+
+    kazoo's own handler creates an epoll object for each wait, three times per response, while the event loop waits for
+    the interpreter lock.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -116,7 +118,7 @@ class _LoopHandler(SequentialThreadingHandler):
     def select(
         self, reading: Sequence[Any], writing: Sequence[Any], _: Sequence[Any], timeout_s: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """As `select.select`, for any descriptor."""
+        """Works like `select.select` for any descriptor."""
         poll = select.poll()
         sockets = {}
         for events, files in ((select.POLLIN, reading), (select.POLLOUT, writing)):
@@ -131,15 +133,16 @@ class _LoopHandler(SequentialThreadingHandler):
 
 
 class Identity(NamedTuple):
-    """As whom a broker speaks, and what the nodes that it makes allow to whom."""
+    """Credentials of a broker, and the access lists of the nodes that it creates."""
 
     credentials: Credentials
     access: TreeAccess
 
 
 class ZooKeeperTree:
-    """`hosts` is `host:port[,host:port][/chroot]`; the chroot is made when it is missing. Without an identity nodes are
-    open to everybody who reaches ZooKeeper.
+    """Tree of the ensemble `hosts`, `host:port[,host:port][/chroot]`; a missing chroot is created.
+
+    Without an identity nodes are open to everybody with access to ZooKeeper.
     """
 
     def __init__(
@@ -174,10 +177,10 @@ class ZooKeeperTree:
         self._client.add_listener(self._on_kazoo_state)
 
     async def start(self) -> None:
-        """Opens the session and makes the chroot.
+        """Opens the session and creates the chroot.
 
         Raises:
-            StoreUnavailable: no answer within a session timeout.
+            StoreUnavailable: no response within the session timeout.
         """
         self._client.start_async()
         try:
@@ -189,7 +192,9 @@ class ZooKeeperTree:
         await self._make_chroot()
 
     async def stop(self) -> None:
-        """Closes the session, which takes its ephemerals with it. kazoo waits for its thread, so not on the loop."""
+        """Closes the session and thus deletes its ephemeral nodes; kazoo waits for its thread, so this runs in a
+        thread.
+        """
         await asyncio.to_thread(self._client.stop)
         await asyncio.to_thread(self._client.close)
 
@@ -204,10 +209,10 @@ class ZooKeeperTree:
     async def get(self, path: str, watch: Watch | None = None) -> Node | None:
         while True:
             try:
-                data, stat = await self._ask(self._client.get_async(path, _watcher(watch)))
+                data, stat = await self._await_result(self._client.get_async(path, _watcher(watch)))
             except tree.NoNode:
-                # Only `exists` leaves a watch on a missing node; if it was made meanwhile, it is read again.
-                if watch is None or await self._ask(self._client.exists_async(path, _watcher(watch))) is None:
+                # Only `exists` leaves a watch on a missing node; if it was created meanwhile, it is read again.
+                if watch is None or await self._await_result(self._client.exists_async(path, _watcher(watch))) is None:
                     return None
                 continue
             return _node(data, stat)
@@ -218,7 +223,7 @@ class ZooKeeperTree:
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
         try:
-            names: list[str] = await self._ask(self._client.get_children_async(path, _watcher(watch)))
+            names: list[str] = await self._await_result(self._client.get_children_async(path, _watcher(watch)))
         except tree.NoNode:
             return None
         return names
@@ -238,7 +243,7 @@ class ZooKeeperTree:
                     transaction.delete(path, version=-1 if version is None else version)
                 case Check(path, version):
                     transaction.check(path, version)
-        results = await self._ask(transaction.commit_async())
+        results = await self._await_result(transaction.commit_async())
         for index, result in enumerate(results):
             if isinstance(result, Exception) and not isinstance(
                 result, kazoo_errors.RolledBackError | kazoo_errors.RuntimeInconsistency
@@ -250,25 +255,27 @@ class ZooKeeperTree:
         return _kazoo_acl(self._identity.access.acl(path)) if self._identity else None
 
     async def _make_chroot(self) -> None:
-        """kazoo prefixes every path with the chroot; making it means speaking without that prefix for a moment."""
+        """Creates the chroot, for which kazoo's path prefix is disabled temporarily."""
         chroot, self._client.chroot = self._client.chroot, ""
         try:
             path = ""
             for part in chroot.strip("/").split("/") if chroot else ():
                 path += f"/{part}"
-                # To make what is there already takes a right that a broker does not have at the root.
-                if await self._ask(self._client.exists_async(path)) is not None:
+                # Creating an existing node requires a permission that a broker does not have at the root.
+                if await self._await_result(self._client.exists_async(path)) is not None:
                     continue
                 acl = _kazoo_acl(self._identity.access.absolute_acl(path)) if self._identity else None
                 try:
-                    await self._ask(self._client.create_async(path, acl=acl))
+                    await self._await_result(self._client.create_async(path, acl=acl))
                 except tree.NodeExists:
                     continue
         finally:
             self._client.chroot = chroot
 
     async def _pipeline(self, call: Callable[[str], Any], paths: Sequence[str]) -> list[Any]:
-        """Answers in order, None for missing nodes; one wake-up of the loop for a whole window of requests."""
+        """Returns the responses in order, None for missing nodes; the event loop is woken once per window of
+        requests.
+        """
         answers: list[Any] = []
         for start in range(0, len(paths), tree.READS_IN_FLIGHT_MAX):
             window: list[Any] = []
@@ -278,9 +285,9 @@ class ZooKeeperTree:
                 window += map(
                     call, paths[begin : min(begin + tree.READS_AT_ONCE_MAX, start + tree.READS_IN_FLIGHT_MAX)]
                 )
-            # One session's answers come in the order of its requests, so the last one in means that all are.
+            # Responses of a session come in the order of its requests, so after the last one all are there.
             with contextlib.suppress(tree.NoNode):
-                await self._ask(window[-1])
+                await self._await_result(window[-1])
             for result in window:
                 if not result.ready():
                     raise StoreUnavailable("ZooKeeper answered out of order")
@@ -293,16 +300,16 @@ class ZooKeeperTree:
                     raise _translated(error, repr(error), 0)
         return answers
 
-    async def _ask(self, result: Any) -> Any:
+    async def _await_result(self, result: Any) -> Any:
         future: asyncio.Future[Any] = self._loop.create_future()
 
-        def done(answered: Any) -> None:
+        def done(response: Any) -> None:
             if future.done():
                 return
-            if answered.exception is not None:
-                future.set_exception(_translated(answered.exception, repr(answered.exception), 0))
+            if response.exception is not None:
+                future.set_exception(_translated(response.exception, repr(response.exception), 0))
             else:
-                future.set_result(answered.value)
+                future.set_result(response.value)
 
         result.rawlink(done)
         try:
@@ -313,9 +320,9 @@ class ZooKeeperTree:
 
     def _on_kazoo_state(self, state: str) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell_state, _STATES[state])
+            self._loop.call_soon_threadsafe(self._notify_state, _STATES[state])
 
-    def _tell_state(self, state: SessionState) -> None:
+    def _notify_state(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:
             self._connected.set()
         for subscriber in self._subscribers:

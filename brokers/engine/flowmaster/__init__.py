@@ -1,4 +1,4 @@
-"""The flow master: the one broker of a cluster that shares out what instances bought and client quotas allow (CKA-21).
+"""Flow master: the broker that distributes the bandwidth of instances and client quotas among all brokers (CKA-21).
 
-Any broker may be elected. `election` holds the role, `ledger` decides the shares.
+Any broker may be elected. `election` has the role, `ledger` computes the shares.
 """

@@ -1,7 +1,7 @@
-"""Holds the role of the flow master, where nobody else does (CKA-21): one task on every broker.
+"""Election of the flow master if there is none (CKA-21): one task on every broker.
 
-Whoever has it answers reports only while its ZooKeeper session is connected: it stops before the session can end and
-somebody else be elected.
+The flow master answers reports only while its ZooKeeper session is connected, so it stops before the session can expire
+and another broker be elected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RETRY_DELAY_S: Final = 0.5
 
 
 class FlowMasterElection:
-    """`session` answers the present session's id and state."""
+    """Election of this broker as the flow master; `session` returns the id and state of the current session."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class FlowMasterElection:
         self._current = current
         self._broker_id = broker_id
         self._session = session
-        # The epoch that was won, and the session that won it.
+        # The epoch that this broker won, and the session in which it won.
         self._epoch = 0
         self._session_id = 0
         self._is_unsure = False
-        # Each time this broker is elected it knows nothing of the time before.
+        # The number of elections won; after each, this broker knows nothing of the time before.
         self.times_elected = 0
         self._wake = asyncio.Event()
         self._wake.set()
@@ -57,14 +57,14 @@ class FlowMasterElection:
 
     @property
     def epoch(self) -> int | None:
-        """The epoch in which this broker is flow master; None while it is not."""
+        """Epoch in which this broker is the flow master; None while it is not."""
         session_id, state = self._session()
         image = self._current.image
         holds = (image.flow_master_id, image.flow_master_epoch) == (self._broker_id, self._epoch)
         return self._epoch if holds and session_id == self._session_id and state is SessionState.CONNECTED else None
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs for election until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -90,5 +90,5 @@ class FlowMasterElection:
                 self.times_elected += 1
             self._epoch, self._session_id = epoch, session_id
             log.info("flow_master_elected", broker_id=self._broker_id, epoch=epoch)
-        # The image shows it, or who was faster.
+        # The image shows the result, or another broker that was faster.
         self._watcher.mark(Part.FLOW_MASTER)

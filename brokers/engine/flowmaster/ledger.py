@@ -1,12 +1,12 @@
-"""The flow master's side: which broker may admit how much of a limit (CKA-22, CKA-34…38). Pure.
+"""Shares of bandwidth limits on the flow master (CKA-22, CKA-34 to CKA-38). Pure.
 
-The shares in force never sum up to more than the limit, however late reports and answers are and whichever are lost.
-For each broker the ledger keeps the most that can be in force there: what it reported, or what it was offered since. A
-share is lowered at once. It is raised only by what the others have reported to be free. A broker that falls back by
-itself never takes more than it had, so a silent one needs no clock: its part stays reserved.
+The shares in force never exceed the limit in total, however late reports and responses are, and even if some are lost.
+For each broker the ledger keeps the maximum that can be in force there: what it reported, or what it was offered since.
+A share is lowered at once. It is raised only by what other brokers have reported to be free. A broker that falls back
+on its own never uses more than it had, so a silent one needs no clock: its part stays reserved.
 
-A share is made of a *basis* (`layout.Layout.basis`): the limit, the policy, and which live broker leads how many
-partitions. With another basis everything begins again with the static shares, which sum up to the limit by themselves.
+A share has a *basis* (`layout.Layout.basis`): the limit, the policy, and the number of partitions that each live broker
+leads. A new basis starts again with the static shares, whose total is the limit.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from brokers.engine.throttling.layout import Layout
 from quotas.adaptive import Demand
 from quotas.policies import Policy, share_out
 
-# By then whatever an earlier master gave, or was given for another basis, is in force nowhere.
+# Time after which a share from an earlier flow master, or for another basis, is no longer in force anywhere.
 WAIT_MS: Final = LEASE_MS + INTERVAL_MS
-# Whoever says nothing for so long keeps its last share, and the others share the rest (CKA-35).
+# A broker without a report for this time keeps its last share, and the others share the rest (CKA-35).
 SILENT_MS: Final = 2 * INTERVAL_MS + INTERVAL_MS // 2
-# Shares are computed again after an interval, and at once where somebody wants more or less by 1 part in so many.
+# Shares are recomputed after an interval, and at once if a demand changes by more than 1 part in CHANGE_PART.
 DECIDED_MS: Final = REPORT_MS * 9 // 10
 CHANGE_PART: Final = 8
-# While nobody wants so much of its static share, everybody has it (CKA-28).
+# While every demand is below this percentage of the static share, the static shares apply (CKA-28).
 BUSY_PERCENT: Final = 80
-# Of their static shares, brokers share at least so much beside a silent one, or keep what they have: 1 part in so many.
+# If a silent broker leaves the others less than 1 part in LEFT_PART of their static shares, all shares stay unchanged.
 LEFT_PART: Final = 20
-# Whoever has a share that was given reports it each second.
+# Time without reports after which a limit is forgotten; brokers with an assigned share report it every second.
 UNREPORTED_MS: Final = 10 * INTERVAL_MS
-# Limits of which one answer tells without being asked.
+# Maximum number of unreported limits in one response.
 REVIEWED_MAX: Final = 200
 
 # Instance id, direction, and the clients that share a client quota ("": the instance's bandwidth).
@@ -43,7 +43,9 @@ FlowKey = tuple[str, int, str]
 
 
 class GivenShare(NamedTuple):
-    """The answer to a line. `is_waiting`: more is due when others have given it up."""
+    """Response to one reported limit; `is_waiting` means that the share rises when other brokers have released
+    theirs.
+    """
 
     basis: int
     limit_bps: int
@@ -53,8 +55,10 @@ class GivenShare(NamedTuple):
 
 @dataclass(slots=True)
 class _Part:
-    """One broker's. `in_force_bps` as it reported last, `offered_bps` as it was answered since; `decided_bps` is what
-    was wanted when shares were computed last.
+    """Part of one broker in a limit.
+
+    `in_force_bps` is the last reported share, and `offered_bps` the last one it was sent since. `decided_bps` is the
+    demand when shares were last computed.
     """
 
     in_force_bps: int
@@ -66,13 +70,13 @@ class _Part:
 
     @property
     def bound_bps(self) -> int:
-        """The most that can be in force there."""
+        """Maximum share that can be in force on the broker."""
         return max(self.in_force_bps, self.offered_bps)
 
 
 @dataclass(slots=True)
 class _Account:
-    """One limit. `targets` None: not all that is needed for computing is known yet."""
+    """State of one limit; `targets` is None until everything needed to compute shares is known."""
 
     basis: int
     limit_bps: int
@@ -86,23 +90,26 @@ class _Account:
 
     @property
     def budget_bps(self) -> int:
-        """`literal` may promise more than was bought (CKA-31)."""
+        """Bandwidth to distribute; the policy `literal` may promise more than was bought (CKA-31)."""
         return max(self.limit_bps, sum(self.targets.values()) if self.targets is not None else 0)
 
 
 @dataclass(slots=True)
 class _Reporter:
-    """A live broker."""
+    """Last report of a live broker."""
 
     epoch: int
     sequence: int
     reported_ms: int
-    # Limits of which it is to be told though it may report nothing of them.
+    # Limits to include in its response even if it does not report them.
     to_review: set[FlowKey] = field(default_factory=set)
 
 
 class FlowLedger:
-    """Of one epoch of a flow master: a new epoch begins with an empty one. Times are monotonic milliseconds."""
+    """Shares of all limits in one epoch of a flow master; a new epoch starts empty.
+
+    Times are monotonic milliseconds.
+    """
 
     def __init__(self, began_ms: int) -> None:
         self._began_ms = began_ms
@@ -114,17 +121,17 @@ class FlowLedger:
         return len(self._accounts)
 
     def on_brokers(self, live: Collection[int]) -> None:
-        """Who has gone has no part any more: the layouts do not name it either (CKA-35)."""
+        """Forgets brokers that are gone; the layouts do not name them either (CKA-35)."""
         for broker_id in [known for known in self._reporters if known not in live]:
             del self._reporters[broker_id]
 
     def sweep(self, now_ms: int) -> None:
-        """Call now and then: drops what nobody reports any more. Whoever had a share of it has fallen back by now."""
+        """Forgets limits that are no longer reported; all their shares have expired by then. Called periodically."""
         for key in [key for key, account in self._accounts.items() if now_ms - account.reported_ms >= UNREPORTED_MS]:
             self._forget(key)
 
     def begin(self, broker_id: int, epoch: int, sequence: int, now_ms: int) -> bool:
-        """A report is here; its lines are taken next. False: it is older than another one, and is to be ignored."""
+        """Begins a report, whose lines follow; returns False if it is older than the last one and must be ignored."""
         reporter = self._reporters.get(broker_id)
         if reporter is None or epoch > reporter.epoch:
             self._reporters[broker_id] = _Reporter(epoch, sequence, now_ms)
@@ -135,7 +142,9 @@ class FlowLedger:
         return True
 
     def take(self, broker_id: int, key: FlowKey, flow: ReportedFlow, layout: Layout, now_ms: int) -> GivenShare | None:
-        """The answer to a line. None where broker and master see the cluster differently: the broker falls back."""
+        """Handles one reported limit; returns None if broker and flow master see the cluster differently: the broker
+        falls back.
+        """
         if broker_id not in layout.leaders or flow.basis != layout.basis(flow.limit_bps):
             return None
         account = self._accounts.get(key)
@@ -162,21 +171,21 @@ class FlowLedger:
         return given
 
     def to_review(self, broker_id: int) -> list[FlowKey]:
-        """Limits of which the broker that reports is told after its lines, for `review`."""
+        """Takes the limits to include in the broker's response after its own lines, for `review`."""
         reporter = self._reporters[broker_id]
         result = sorted(reporter.to_review)[:REVIEWED_MAX]
         reporter.to_review.difference_update(result)
         return result
 
     def review(self, broker_id: int, key: FlowKey, now_ms: int) -> GivenShare | None:
-        """What a broker is told of a limit that it reported nothing of."""
+        """Returns the share of a limit that the broker did not report."""
         account = self._accounts.get(key)
         part = None if account is None else account.parts.get(broker_id)
         if account is None or part is None:
             return None
         self._decide(account, part, now_ms)
         given = self._give(account, broker_id, now_ms)
-        # What it was offered before may be in force by now, or be lost.
+        # The share it was offered before may be in force by now, or lost.
         part.offered_bps = max(part.offered_bps, given.share_bps)
         return given
 
@@ -214,7 +223,7 @@ class FlowLedger:
 
     @staticmethod
     def _is_over(account: _Account) -> bool:
-        """Nobody wants anything, and everybody has its static share: as if nothing had been reported."""
+        """True if there is no demand and every share is static, as if nothing had been reported."""
         return all(
             part.is_measured and not part.demand.wanted_bps and part.bound_bps == account.static_bps[broker_id]
             for broker_id, part in account.parts.items()
@@ -234,15 +243,15 @@ class FlowLedger:
             account.targets = None
             return
         account.decided_ms = now_ms
-        for each in account.parts.values():
-            each.decided_bps = each.demand.wanted_bps
+        for counted_part in account.parts.values():
+            counted_part.decided_bps = counted_part.demand.wanted_bps
         account.targets = self._targets(account, now_ms)
 
     def _has_waited(self, account: _Account, now_ms: int) -> bool:
         return now_ms - max(self._began_ms, account.began_ms) >= WAIT_MS
 
     def _is_known(self, account: _Account, now_ms: int) -> bool:
-        """CKA-36: whether every broker of the limit reported since it is looked at; who is silent is not waited for."""
+        """True if every broker of the limit has reported since it was opened, or the waiting time is over (CKA-36)."""
         if self._has_waited(account, now_ms):
             return True
         reporters = (self._reporters.get(broker_id) for broker_id in account.parts)
@@ -251,7 +260,7 @@ class FlowLedger:
     def _targets(self, account: _Account, now_ms: int) -> dict[int, int]:
         static_bps, parts = account.static_bps, account.parts
         if not all(part.is_measured for part in parts.values()):
-            # CKA-34: the layout is another one, and what clients do in it is not known yet.
+            # CKA-34: the layout has changed, and the demand in it is not known yet.
             return static_bps
         silent = {id: part.bound_bps for id, part in parts.items() if self._is_silent(id, now_ms)}
         if not silent and self._has_room(account):
@@ -259,7 +268,7 @@ class FlowLedger:
         others = [id for id in sorted(parts) if id not in silent]
         left_bps = account.limit_bps - sum(silent.values())
         if left_bps * LEFT_PART < sum(static_bps[id] for id in others):
-            # `literal` has promised it already.
+            # the policy `literal` has promised it already
             return {id: part.bound_bps for id, part in parts.items()}
         shares = share_out(
             cast(Policy, account.layout.policy),
@@ -271,7 +280,9 @@ class FlowLedger:
 
     @staticmethod
     def _has_room(account: _Account) -> bool:
-        """Whether everybody has enough with its static share. `adaptive` goes back to it in its own time."""
+        """True if static shares are sufficient for every broker; the policy `adaptive` returns to them at its own
+        pace.
+        """
         is_static = all(part.in_force_bps == account.static_bps[id] for id, part in account.parts.items())
         return (is_static or account.layout.policy != "adaptive") and all(
             part.demand.wanted_bps * 100 < account.static_bps[id] * BUSY_PERCENT for id, part in account.parts.items()
@@ -287,8 +298,8 @@ class FlowLedger:
         target_bps = share_bps if account.targets is None else account.targets[broker_id]
         if target_bps <= share_bps:
             share_bps = target_bps
-        elif self._has_waited(account, now_ms) or all(each.is_heard for each in account.parts.values()):
-            others_bps = sum(each.bound_bps for id, each in account.parts.items() if id != broker_id)
+        elif self._has_waited(account, now_ms) or all(other.is_heard for other in account.parts.values()):
+            others_bps = sum(other.bound_bps for id, other in account.parts.items() if id != broker_id)
             share_bps = max(share_bps, min(target_bps, account.budget_bps - others_bps))
         return GivenShare(account.basis, account.limit_bps, share_bps, share_bps < target_bps)
 

@@ -1,8 +1,8 @@
-"""The paces of whole limits, kept by the flow master for all brokers (decision 110). Pure; times are monotonic
+"""Rates of whole limits, kept by the flow master for all brokers (decision 110). Pure; times are monotonic
 milliseconds.
 
-A broker charges what it admitted and is answered when everything charged so far is paid. Bytes whose answer was lost
-may be charged twice: clients then wait longer, never shorter.
+A broker charges the bytes it admitted and is told when all charged bytes are paid. Bytes whose response was lost may be
+charged twice: clients then wait longer, never shorter.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from brokers.engine.throttling.client_shares import KEYS_MAX
 from brokers.engine.throttling.pool import CONTENDED_MS, NEVER_MS, TOPIC_PREFIX, PoolKey, pool_burst_ms
 from quotas.pacing import BURST_MS, Pace
 
-# A limit that nobody charges is forgotten after this time, if it is not in debt.
+# A limit without charges is forgotten after this time, if it is not in debt.
 UNUSED_MS: Final = 10_000
-# A live broker that sent nothing for this time, though it sends something twice a second, cannot reach the flow master.
+# A live broker sends something twice a second; without a request for this time it cannot reach the flow master.
 SILENT_MS: Final = 1_500
 
 
 class PoolCharge(NamedTuple):
-    """A broker's line: bytes admitted since its last line. `is_contended`: somebody there waits for this limit."""
+    """Charge of a broker: bytes admitted since the last one; `is_contended` means that clients there wait for this
+    limit.
+    """
 
     limit_bps: int
     amount_bytes: int
@@ -31,7 +33,7 @@ class PoolCharge(NamedTuple):
 
 
 class PoolAnswer(NamedTuple):
-    """The answer to a line: when everything is paid, from now, negative where idle time is left to spend."""
+    """Response to a charge: time from now until everything is paid, negative if unused credit is left."""
 
     due_in_us: int
     is_contended: bool
@@ -46,22 +48,22 @@ class _Account:
 
 
 class PoolLedger:
-    """All pools of one term of a flow master. `burst_ms`: what idle time of a limit is worth that is not pooled."""
+    """All pools of one term of a flow master; `burst_ms` is the credit for idle time of a limit that is not pooled."""
 
     def __init__(self, burst_ms: int = BURST_MS, began_ms: int = 0) -> None:
         self._began_ms = began_ms
         self._burst_ms = pool_burst_ms(burst_ms)
         self._accounts: dict[PoolKey, _Account] = {}
-        # By instance, and whether they are about topics.
+        # Number of keys by (instance, whether they are about topics).
         self._keys: Counter[tuple[str, bool]] = Counter()
-        # Broker epoch, sequence and time of the last request of each broker.
+        # (broker epoch, sequence, time in ms) of the last request of each broker.
         self._last: dict[int, tuple[int, int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._accounts)
 
     def begin(self, broker_id: int, epoch: int, sequence: int, now_ms: int) -> bool:
-        """Returns False for a request that is older than another one of its broker, which must be ignored."""
+        """Begins a request; returns False if it is older than the last one of its broker and must be ignored."""
         last = self._last.get(broker_id)
         if last is not None and (epoch, sequence) <= last[:2]:
             return False
@@ -69,7 +71,7 @@ class PoolLedger:
         return True
 
     def silent(self, brokers: Iterable[int], now_ms: int) -> list[int]:
-        """Returns the brokers that charge nothing, as they cannot reach the flow master: they use their own parts."""
+        """Returns the brokers without recent charges: they cannot reach the flow master and use their own parts."""
         oldest_ms = now_ms - SILENT_MS
         return [id for id in brokers if self._last.get(id, (0, 0, self._began_ms))[2] < oldest_ms]
 
@@ -78,8 +80,9 @@ class PoolLedger:
             del self._last[broker_id]
 
     def charge(self, key: PoolKey, charge: PoolCharge, now_ms: int, silent_bps: int = 0) -> PoolAnswer | None:
-        """Charges one line. None: an instance has no place for one more client quota. `silent_bps`: the parts of live
-        brokers that are silent, which are reserved for them (CKA-35).
+        """Charges one limit; returns None if the instance has too many client quotas.
+
+        `silent_bps` are the parts of live brokers without contact, which are reserved for them (CKA-35).
         """
         account = self._accounts.get(key)
         if account is None:
@@ -108,7 +111,7 @@ class PoolLedger:
         return account
 
     def sweep(self, now_ms: int) -> None:
-        """Forgets limits that nobody uses any more. Call now and then."""
+        """Forgets limits that are no longer used; called periodically."""
         unused = [
             key
             for key, account in self._accounts.items()
@@ -124,6 +127,6 @@ class PoolLedger:
 
 
 def _counted(key: PoolKey) -> tuple[str, bool] | None:
-    """Returns what a limit counts against; None: an instance's bandwidth always has a place."""
+    """Returns the counter that a limit counts against; None for an instance's bandwidth, which is always accepted."""
     instance_id, _, clients = key
     return (instance_id, clients.startswith(TOPIC_PREFIX)) if clients else None

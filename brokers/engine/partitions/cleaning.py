@@ -1,7 +1,7 @@
-"""The cleaner's books: which log is next, which are being cleaned, how far each is clean (CMP-10 to CMP-15, CMP-27).
+"""Scheduling of log cleaning: next log, logs being cleaned, cleaned offsets (CMP-10 to CMP-15, CMP-27).
 
-In the table's thread throughout, but for `Work.make_durable` and `CheckpointBatch.write`. The work itself is done
-elsewhere, from a `Job`; what comes back is put into the live log here.
+Everything runs in the table's thread, except `Work.make_durable` and `CheckpointBatch.write`. The cleaning itself runs
+elsewhere from a `Job`; its results are swapped into the live log here.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import Log
 
 CHECKPOINT: Final = "cleaner-offset-checkpoint"
-# After failures in a row a log waits twice as long each time, up to this (or the configured back-off, if that is more).
+# After consecutive failures the retry delay of a log doubles each time, up to this maximum (or the configured back-off,
+# if that is longer).
 RETRY_MS_MAX: Final = 600_000
 DOUBLINGS_MAX: Final = 20
 
 
 class Work(NamedTuple):
-    """One log that was chosen. `flush` comes first: a record may take another's place only once it is on disk.
-    `is_first`: no checkpoint file names the log; one must before the first swap, for recovery takes holes in a log that
-    was never cleaned for records that were lost.
+    """A log that was selected for cleaning.
+
+    `flush` comes first: a record may replace another only once it is on disk. `is_first` is true if no checkpoint file
+    names the log; one must before the first swap, because recovery takes holes in a log that was never cleaned for lost
+    records.
     """
 
     partition: Partition
@@ -41,47 +44,53 @@ class Work(NamedTuple):
     is_first: bool
 
     def make_durable(self) -> None:
-        """The slow part, in any thread. Raises StorageFailed."""
+        """Flushes the log, in any thread. Raises StorageFailed."""
         if self.flush is not None:
             self.flush.run()
 
 
 class CheckpointBatch(NamedTuple):
-    """One root's checkpoint file, to be written in any thread."""
+    """Checkpoint file of one root, to be written in any thread."""
 
     root: Path
     offsets: dict[PartitionKey, int]
 
     def write(self) -> None:
-        """Raises StorageFailed."""
+        """Writes the file durably. Raises StorageFailed."""
         checkpoints.write_offsets(self.root / CHECKPOINT, self.offsets, self.root)
 
 
 class Retry(NamedTuple):
-    """A log whose last `failures` runs failed for a reason that may pass."""
+    """Retry of a log whose last `failures` runs failed for a temporary reason."""
 
     failures: int
     failed_at_ms: int
     wait_ms: int
 
     def is_due(self, now_ms: int) -> bool:
-        """Also when the clock was set back."""
+        """True if the delay is over, or if the clock was set back."""
         return not 0 <= now_ms - self.failed_at_ms < self.wait_ms
 
 
 class Cleaner:
-    """Over one table. `uncleanable` are partitions whose logs are at fault, kept out until the broker starts again, and
-    why; `retries` those whose last run failed for a reason outside the log; `lowered` the roots whose checkpoint file
-    says of some log that more of it is clean than there was left of it.
+    """Selects logs of one table for cleaning and tracks their cleaned offsets.
+
+    `uncleanable` are partitions with damaged logs and the reason; they are excluded until the broker restarts.
+    `retries` are those whose last run failed for a reason outside the log. `lowered` are the roots whose checkpoint
+    file names a cleaned offset beyond the end of a truncated log.
     """
 
     def __init__(self, table: PartitionTable, settings: CleanerSettings) -> None:
-        """Call after the table has recovered: a checkpoint counts only for the partition it was written for."""
+        """Loads the checkpoints; called after the table has recovered, because a checkpoint counts only for a known
+        partition.
+        """
         self._table = table
         self._settings = settings
-        # What is being cleaned, and where the shortest end of its log was meanwhile.
+        # Partitions that are being cleaned, and the lowest end offset of their log since the start of the run.
         self._busy: dict[PartitionKey, int] = {}
-        self._known: dict[PartitionKey, Partition] = {(result.topic, result.index): result for result in table}
+        self._known: dict[PartitionKey, Partition] = {
+            (partition.topic, partition.index): partition for partition in table
+        }
         self._checkpoints: dict[PartitionKey, int] = {}
         self.disbelieved: list[PartitionKey] = []
         self.uncleanable: dict[PartitionKey, str] = {}
@@ -92,7 +101,7 @@ class Cleaner:
             self._load(root)
 
     def use(self, settings: CleanerSettings) -> None:
-        """From the next run on."""
+        """Applies new settings from the next run on."""
         self._settings = settings
 
     def _load(self, root: Path) -> None:
@@ -108,26 +117,27 @@ class Cleaner:
             if partition is None or partition.log.root != root:
                 continue
             if offset > partition.log.log_end_offset:
-                self.disbelieved.append(key)  # while it can be seen: the log will grow past it
+                self.disbelieved.append(key)  # recorded now, because the log will grow past it
             else:
                 self._checkpoints[key] = offset
 
     # -- choosing -----------------------------------------------------------------------------------------------------
 
     def plan(self, now_ms: int) -> Work | None:
-        """The log with the greatest dirty share among those that are due, marked as being cleaned; None if none is.
+        """Selects the due log with the greatest dirty share and marks it as being cleaned; returns None if there is
+        none.
 
-        Every answer must be given back by `finished`, `given_up` or `failed`.
+        Every result must be returned by `finished`, `given_up` or `failed`.
         """
-        self._forget_strangers()
+        self._forget_deleted()
         while True:
             chosen = selection.filthiest(self._ranges(now_ms))
             if chosen is None:
                 return None
-            partition, result, rules = chosen
+            partition, cleanable, rules = chosen
             key = (partition.topic, partition.index)
             try:
-                flush = FlushJob(partition.log) if partition.log.recovery_point < result.first_uncleanable else None
+                flush = FlushJob(partition.log) if partition.log.recovery_point < cleanable.first_uncleanable else None
                 swap.discard(partition.log.directory, partition.log.root)
             except StorageFailed as failure:
                 self._table.storage_failed(failure)
@@ -137,8 +147,8 @@ class Cleaner:
                 continue
             self._busy[key] = partition.log.log_end_offset
             is_first = key not in self._checkpoints
-            self._checkpoints.setdefault(key, result.first_dirty)
-            return Work(partition, self._job(partition, result, rules, now_ms), result.ratio, flush, is_first)
+            self._checkpoints.setdefault(key, cleanable.first_dirty)
+            return Work(partition, self._job(partition, cleanable, rules, now_ms), cleanable.ratio, flush, is_first)
 
     def _ranges(self, now_ms: int) -> Iterator[tuple[Partition, Range, CompactionRules]]:
         for partition in self._table:
@@ -159,16 +169,16 @@ class Cleaner:
                 self.disbelieved.append(key)
             stable = partition.last_stable_offset
             try:
-                result = selection.measure(
+                cleanable = selection.measure(
                     _facts(log), rules, first_dirty=first_dirty, stable_offset=stable, now_ms=now_ms
                 )
             except StorageFailed as failure:
                 self._table.storage_failed(failure)
                 continue
-            yield partition, result, rules
+            yield partition, cleanable, rules
 
-    def _forget_strangers(self) -> None:
-        """A topic of the same name as one that was deleted starts with nothing cleaned."""
+    def _forget_deleted(self) -> None:
+        """Forgets partitions that were deleted: a new topic of the same name starts with nothing cleaned."""
         for key, partition in list(self._known.items()):
             if self._table.get(*key) is not partition:
                 del self._known[key]
@@ -179,16 +189,20 @@ class Cleaner:
         for partition in self._table:
             self._known.setdefault((partition.topic, partition.index), partition)
 
-    def _job(self, partition: Partition, found: Range, rules: CompactionRules, now_ms: int) -> Job:
+    def _job(self, partition: Partition, cleanable: Range, rules: CompactionRules, now_ms: int) -> Job:
         log, settings = partition.log, self._settings
-        below = [held for held in log.segments if held.base_offset < found.first_uncleanable]
+        below = [segment for segment in log.segments if segment.base_offset < cleanable.first_uncleanable]
         index_interval_bytes, index_bytes = log.config.index_limits
         return Job(
             directory=log.directory,
-            segments=[(held.base_offset, held.size_bytes) for held in below],
-            ahead=[(held.base_offset, held.size_bytes) for held in log.segments[len(below) :] if held.size_bytes],
-            first_dirty=found.first_dirty,
-            end_offset=found.first_uncleanable,
+            segments=[(segment.base_offset, segment.size_bytes) for segment in below],
+            ahead=[
+                (segment.base_offset, segment.size_bytes)
+                for segment in log.segments[len(below) :]
+                if segment.size_bytes
+            ],
+            first_dirty=cleanable.first_dirty,
+            end_offset=cleanable.first_uncleanable,
             committed_offset=partition.high_watermark,
             producers={
                 producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
@@ -205,38 +219,40 @@ class Cleaner:
             io_bytes_per_s=settings.io_bytes_per_s / settings.threads,
         )
 
-    # -- what comes back ----------------------------------------------------------------------------------------------
+    # -- results of runs ----------------------------------------------------------------------------------------------
 
     def durable(self, work: Work) -> None:
-        """After `make_durable`, whatever came of it."""
+        """Finishes the flush after `make_durable`, also if that failed."""
         if work.flush is not None:
             work.flush.finish()
 
     def is_current(self, work: Work) -> bool:
-        """False once the partition was deleted or its disk was given up: nothing of the run may be used then."""
+        """False once the partition is deleted or offline: no result of the run may be used then."""
         partition = work.partition
         return not partition.offline and self._table.get(partition.topic, partition.index) is partition
 
     def is_wanted(self, work: Work) -> bool:
-        """False also once the topic is not compacted any more: from then on every record counts."""
+        """False also once the topic is no longer compacted: from then on every record must be kept."""
         return self.is_current(work) and work.partition.config.compaction is not None
 
     def swap_in(self, work: Work, cleaned: Cleaned, now_ms: int) -> bool:
-        """Puts one group into the live log. False if it no longer fits, and the run is to be given up (CMP-30)."""
+        """Swaps one group into the live log; returns False if it no longer fits and the run must be abandoned
+        (CMP-30).
+        """
         if not self.is_wanted(work):
             return False
         try:
-            gone = swap.swap_in(work.partition.log, cleaned)
+            removed_files = swap.swap_in(work.partition.log, cleaned)
         except StorageFailed as failure:
             self._table.storage_failed(failure)
             return False
-        if gone is None:
+        if removed_files is None:
             return False
-        self._table.remove_later(work.partition, gone, now_ms)
+        self._table.remove_later(work.partition, removed_files, now_ms)
         return True
 
     def finished(self, work: Work, run: Finished) -> None:
-        """The run is whole and swapped in; the `checkpoint` is to be written."""
+        """Records a complete run that was swapped in; its `checkpoint` must be written."""
         key = (work.partition.topic, work.partition.index)
         shortest = self._busy.pop(key, run.end_offset)
         self._table.cleaned.add(run)
@@ -246,7 +262,9 @@ class Cleaner:
             self._checkpoints[key] = min(run.end_offset, shortest)
 
     def _shortened(self, partition: Partition) -> None:
-        """CMP-27: what comes in place of what was cut off is not clean."""
+        """Lowers the cleaned offset after a truncation: records that replace the truncated ones are not cleaned
+        (CMP-27).
+        """
         key, end_offset = (partition.topic, partition.index), partition.log.log_end_offset
         if self._known.get(key) is not partition:
             return
@@ -257,12 +275,12 @@ class Cleaner:
             self.lowered.add(partition.log.root)
 
     def checkpoint(self, root: Path) -> CheckpointBatch:
-        """The file of one root as it has to be by now. One at a time may be written."""
+        """Returns the current content of a root's checkpoint file; only one may be written at a time."""
         offsets = {key: at for key, at in self._checkpoints.items() if self._known[key].log.root == root}
         return CheckpointBatch(root, offsets)
 
     def given_up(self, work: Work) -> None:
-        """The run ended early and nothing went wrong: the log changed under it, or the broker stops."""
+        """Records a run that ended early without a fault: the log changed meanwhile, or the broker stops."""
         self._busy.pop((work.partition.topic, work.partition.index), None)
         if not self.is_current(work):
             return
@@ -272,8 +290,9 @@ class Cleaner:
             self._table.storage_failed(failure)
 
     def failed(self, work: Work, failed: Failed, now_ms: int) -> int | None:
-        """The run failed: the log is kept out (CMP-15), given up with its disk (LOG-3), or tried again after as many ms
-        as this answers.
+        """Records a failed run and returns the retry delay in milliseconds, if there is a retry.
+
+        Otherwise the log is excluded (CMP-15) or goes offline with its disk (LOG-3).
         """
         self.given_up(work)
         self._table.cleaned.failures += 1
@@ -305,13 +324,13 @@ class Cleaner:
 
 
 def _is_as_planned(work: Work) -> bool:
-    """False if a truncation took what the run was to read ahead: then what it met speaks against no file."""
-    sizes = {held.base_offset: held.size_bytes for held in work.partition.log.segments}
+    """False if a truncation removed segments that the run read ahead: then its failure does not indicate damage."""
+    sizes = {segment.base_offset: segment.size_bytes for segment in work.partition.log.segments}
     return all(sizes.get(base, 0) >= size for base, size in work.job.ahead)
 
 
 def _facts(log: Log) -> list[SegmentFacts]:
     return [
-        SegmentFacts(held.base_offset, held.size_bytes, held.largest_timestamp, held.load_first_timestamp)
-        for held in log.segments
+        SegmentFacts(segment.base_offset, segment.size_bytes, segment.largest_timestamp, segment.load_first_timestamp)
+        for segment in log.segments
     ]

@@ -1,4 +1,4 @@
-"""What a reader of committed data is told beside the records: which of them were aborted (TXN-21)."""
+"""Aborted transactions that are returned with the records of a read_committed fetch (TXN-21)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ AbortedByPartition = dict[tuple[bytes, int], list[tuple[int, int]]]
 def list_aborted(
     listed: AbortedByPartition, key: bytes, partition: Partition, offset: int, records: FileSlice, wait: bool
 ) -> tuple[int, FileSlice | None, Uncached | None]:
-    """Enters into `listed` what goes with `records`, read from `offset` on; answers (error, records, what is cold) as a
-    read does. Records whose list cannot be had are let go.
+    """Adds the aborted transactions for `records`, read from `offset` on, to `listed`.
+
+    Returns (error code, records, uncached file) as a read does. If the list cannot be read, `records` are released.
     """
     try:
         listed[key, partition.index] = aborted_within(partition.log, offset, records, wait)

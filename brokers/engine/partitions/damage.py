@@ -1,4 +1,4 @@
-"""What is said of a log in which a reader met damage, and what the reader is told (LOG-36)."""
+"""Reports of damage that a reader met in a log (LOG-36)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = structlog.get_logger(__name__)
 
 
 def met(log: Log, damage: DamagedSegment, offset: int) -> int:
-    """The error code for whoever reads from `offset` on. Said once for each place: readers ask again and again."""
+    """Returns the error code for a reader at `offset` and logs each damaged position once, because readers retry."""
     if log.damage_reported != str(damage):
         log.damage_reported = str(damage)
         logger.error(

@@ -1,9 +1,10 @@
-"""Requests that wait for a partition: a Fetch for bytes, an acks=-1 Produce for the high watermark (REP-14, WIRE-27).
+"""Delayed operations of partitions: a Fetch waits for bytes, an acks=-1 Produce for the high watermark (REP-14,
+WIRE-27).
 
-Each wait ends exactly once: by the partitions, or by `expire()`, which the caller's deadline calls. Ending calls
-`wake`, a plain callable; nothing here knows a clock or a loop. One append may end thousands of waits of an instance, so
-`wake` only notes that there is something to do, and a read stays registered until its owner calls `leave`. The owner
-mostly holds its wait, so an ended one drops `wake`: no cycle is left for the garbage collector.
+Each one ends exactly once: by the partitions, or by `expire()` at the caller's deadline. At its end it calls `wake`, a
+plain callable; this module uses neither a clock nor an event loop. One append may end thousands of operations of an
+instance, so `wake` only schedules work, and a read stays registered until its owner calls `leave`. The owner usually
+references its operation, so an ended one drops `wake` and leaves no cycle to the garbage collector.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ from typing import Final, Protocol
 
 
 class ReplicatedWaits(Protocol):
-    """What a leader of a partition with followers keeps of those who wait; `leadership.Leadership` fits."""
+    """Part of a leadership that delayed replications use; implemented by `leadership.Leadership`."""
 
     def await_commit(self, wait: DelayedReplication, last_offset: int) -> None:
-        """Has `wait.on_progress` called once the high watermark passed `last_offset`."""
+        """Calls `wait.on_progress` once the high watermark has passed `last_offset`."""
 
 
 class Measured(Protocol):
-    """A log, as those see it who wait for so many bytes of it."""
+    """Part of a log that measures byte ranges for delayed reads."""
 
     def bytes_between(self, start_offset: int, end_offset: int) -> int:
-        """About as many bytes as lie between the two."""
+        """Approximate number of bytes between two offsets."""
 
 
 class WatchedPartition(Protocol):
-    """A partition as whoever waits for it sees it; `partition.Partition` fits."""
+    """Part of a partition that delayed operations use; implemented by `partition.Partition`."""
 
     waits: set[DelayedOperation]
     high_watermark: int
@@ -45,12 +46,12 @@ class WatchedPartition(Protocol):
     def leadership(self) -> ReplicatedWaits | None: ...
 
 
-def _nobody() -> None:
-    """Whom an ended wait wakes."""
+def _do_nothing() -> None:
+    """Replaces `wake` of an ended operation."""
 
 
 class DelayedOperation:
-    """Registered at some partitions until it ends. `done` turns true before `wake` is called."""
+    """An operation registered at partitions until it ends; `done` is true before `wake` is called."""
 
     __slots__ = ("_partitions", "done", "expired", "wake")
 
@@ -61,23 +62,23 @@ class DelayedOperation:
         self._partitions: list[WatchedPartition] = []
 
     def expire(self) -> None:
-        """The deadline passed: ends the wait (does nothing if it has ended)."""
+        """Ends the operation at its deadline; does nothing if it has ended."""
         if not self.done:
             self.expired = True
             self.end()
 
     def cancel(self) -> None:
-        """The connection went away: ends the wait without waking."""
+        """Ends the operation without calling `wake`, when the connection is closed."""
         self.done = True
-        self.wake = _nobody
+        self.wake = _do_nothing
         self._leave()
 
     def end(self) -> None:
-        """Ends the wait and wakes its owner, once."""
+        """Ends the operation and calls `wake`, once."""
         if not self.done:
             self.done = True
             self._leave()
-            wake, self.wake = self.wake, _nobody
+            wake, self.wake = self.wake, _do_nothing
             wake()
 
     def _register(self, partition: WatchedPartition) -> None:
@@ -90,22 +91,23 @@ class DelayedOperation:
         self._partitions.clear()
 
     def on_append(self, readable_bytes: int) -> None:
-        """A partition's readable end moved by `readable_bytes`."""
+        """Called when the readable end of a partition has advanced by `readable_bytes`."""
 
     def on_progress(self, partition: WatchedPartition) -> None:
-        """A partition's high watermark or ISR moved."""
+        """Called when the high watermark or the ISR of a partition has changed."""
 
     def on_start(self, partition: WatchedPartition) -> None:
-        """A partition's log starts later than before, because somebody deleted records."""
+        """Called when the log start offset of a partition has advanced because records were deleted."""
 
     def on_lost(self, partition: WatchedPartition) -> None:
-        """A partition is no longer led here (resigned, deleted, disk failed): answer at once."""
+        """Called when a partition is no longer led here (resigned, deleted, disk failed); ends the operation."""
         self.end()
 
 
 class DelayedRead(DelayedOperation):
-    """Waits until `missing_bytes` more bytes are readable over all watched partitions together. It may watch very many:
-    an ended one is registered until `leave`, which its owner calls when its turn comes.
+    """A read that waits until `missing_bytes` more bytes are readable in all watched partitions together.
+
+    It may watch very many partitions, so an ended one stays registered until its owner calls `leave` at its next turn.
     """
 
     __slots__ = ("missing_bytes",)
@@ -120,11 +122,11 @@ class DelayedRead(DelayedOperation):
     def end(self) -> None:
         if not self.done:
             self.done = True
-            wake, self.wake = self.wake, _nobody
+            wake, self.wake = self.wake, _do_nothing
             wake()
 
     def leave(self) -> None:
-        """Unregisters it everywhere."""
+        """Unregisters the read from all partitions."""
         self._leave()
 
     def on_append(self, readable_bytes: int) -> None:
@@ -134,7 +136,7 @@ class DelayedRead(DelayedOperation):
 
 
 class _Span:
-    """The size of one stretch of a log, remembered: thousands of readers of a partition ask for the same one."""
+    """Cached size of one range of a log, because thousands of readers of a partition request the same range."""
 
     __slots__ = ("_begin", "_bytes", "_end", "_log")
 
@@ -149,21 +151,22 @@ class _Span:
         return self._bytes
 
 
-# What became stable, and what is behind an open transaction.
+# Range that became stable, and range behind an open transaction.
 _stable: Final = _Span()
 _undecided: Final = _Span()
 
 
 class DelayedCommittedRead(DelayedRead):
-    """As `DelayedRead`, of somebody who reads only what is decided: bytes count when the last stable offset passes them
-    (TXN-23), which it does only when the high watermark moves.
+    """A delayed read with isolation level read_committed.
+
+    Bytes count when the last stable offset passes them (TXN-23), which it does only when the high watermark advances.
     """
 
     __slots__ = ("_blocked", "_fresh_bytes")
 
     def __init__(self, wake: Callable[[], object], missing_bytes: int) -> None:
         super().__init__(wake, missing_bytes)
-        # Where readers stood, by partition, while an open transaction keeps them back.
+        # Last stable offset of each partition at which an open transaction holds readers back.
         self._blocked: dict[WatchedPartition, int] = {}
         self._fresh_bytes = 0
 
@@ -174,7 +177,7 @@ class DelayedCommittedRead(DelayedRead):
             self._blocked[partition] = stable_offset
 
     def on_append(self, readable_bytes: int) -> None:
-        """`on_progress` of the same partition follows, and judges them."""
+        """Records the bytes; the following call of `on_progress` for the same partition evaluates them."""
         self._fresh_bytes = readable_bytes
 
     def on_progress(self, partition: WatchedPartition) -> None:
@@ -194,9 +197,10 @@ class DelayedCommittedRead(DelayedRead):
 
 
 class DelayedReplication(DelayedOperation):
-    """Waits until every watched partition's high watermark reached its offset; `on_lost` ends only when all are
-    settled. `lost` are those that were no longer led meanwhile: what was appended there may be gone, even where this
-    broker leads again by the end.
+    """An acks=-1 produce that waits until the high watermark of every watched partition has passed its offset.
+
+    A lost partition ends it only when no other is pending. `lost` are the partitions that were not led here for a time:
+    records appended there may be gone, even if this broker leads them again at the end.
     """
 
     __slots__ = ("_needed", "lost")
@@ -207,7 +211,7 @@ class DelayedReplication(DelayedOperation):
         self.lost: set[WatchedPartition] = set()
 
     def watch(self, partition: WatchedPartition, last_offset: int) -> None:
-        """Not reached yet: `partition.high_watermark <= last_offset`."""
+        """Watches a partition whose high watermark is still at or below `last_offset`."""
         self._needed[partition] = max(last_offset, self._needed.get(partition, -1))
         leadership = partition.leadership
         if leadership is None:
@@ -236,7 +240,7 @@ class DelayedReplication(DelayedOperation):
 
 
 class DelayedDeletion(DelayedOperation):
-    """Waits until every replica in sync has deleted what lies below `offset` of the one partition (LOG-46)."""
+    """A record deletion that waits until every in-sync replica has advanced its log start to `offset` (LOG-46)."""
 
     __slots__ = ("offset",)
 
@@ -245,7 +249,7 @@ class DelayedDeletion(DelayedOperation):
         self.offset = offset
 
     def watch(self, partition: WatchedPartition) -> None:
-        """Ends at once when there is nobody to wait for."""
+        """Watches the partition; ends at once if no replica is missing."""
         self._register(partition)
         self.on_progress(partition)
 
@@ -255,7 +259,7 @@ class DelayedDeletion(DelayedOperation):
 
 
 class LeadershipCheck(DelayedOperation):
-    """One question whether a partition is still led here (`confirming`). `is_confirmed` says how it ended."""
+    """Check that a partition is still led here (`leadership_check`); `is_confirmed` is its result."""
 
     __slots__ = ("is_confirmed", "number")
 
@@ -265,7 +269,7 @@ class LeadershipCheck(DelayedOperation):
         self.is_confirmed = False
 
     def watch(self, partition: WatchedPartition) -> None:
-        """A leadership that ends is the end of it."""
+        """Watches the partition; the end of its leadership ends the check."""
         self._register(partition)
 
     def confirm(self) -> None:

@@ -1,7 +1,8 @@
-"""DeleteRecords on the leader: the log's start moves up, what lies below is unreadable at once (LOG-46).
+"""DeleteRecords on the leader: the log start offset advances and records below it are unreadable at once (LOG-46).
 
-Followers hear of it with the next answer and say so with their next fetch; the request is answered when those in sync
-have. The files go with the next round of retention, which drops each segment that lies wholly below the start (LOG-43).
+Followers learn the new log start from the next fetch response and confirm it with their next fetch; the request is
+answered when all in-sync replicas have. The files are deleted by the next retention run, which drops each segment
+entirely below the log start (LOG-43).
 """
 
 from __future__ import annotations
@@ -14,22 +15,25 @@ from brokers.engine.storage.files import StorageFailed
 
 UP_TO_HIGH_WATERMARK: Final = -1
 POLICY_VIOLATION: Final = 44
-# Answered beside an error.
+# Low watermark of an error response.
 NO_LOW_WATERMARK: Final = -1
 
 
 class DeletedRecords(NamedTuple):
-    """`low_watermark`: the first offset that is left; it must be on disk before anybody is told."""
+    """Result of a deletion; `low_watermark`, the first remaining offset, must be on disk before the response is
+    sent.
+    """
 
     error_code: int
     low_watermark: int = NO_LOW_WATERMARK
 
 
 def delete_before(partition: Partition, offset: int) -> DeletedRecords:
-    """Makes everything below `offset` unreadable, all that is acknowledged for -1. An offset below the start is fine.
+    """Makes all records below `offset` unreadable, or all committed ones for -1; an offset below the log start is no
+    error.
 
-    Refused in Kafka's order: a disk that is gone, another leader, a topic that is only compacted (its records go when
-    their key says so), an offset that is none or lies past the high watermark.
+    Errors are checked in Kafka's order: disk offline, not the leader, a topic that is only compacted (its records are
+    removed by key), an invalid offset or one past the high watermark.
     """
     if partition.offline:
         return DeletedRecords(error_codes.KAFKA_STORAGE_ERROR)

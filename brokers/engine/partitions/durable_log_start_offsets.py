@@ -1,7 +1,7 @@
-"""Log starts that were moved on request, on disk before the answer goes out: a crash must not bring records back.
+"""Durable log start offsets: a DeleteRecords is answered only when a crash cannot restore its records.
 
-One write at a time, off the loop; all who ask while one is under way share the next, so that a client which deletes
-record by record costs one fsync after the other and never a queue of threads.
+Writes run one at a time, off the event loop; all requests during a write share the next one. A client that deletes
+record by record costs consecutive fsyncs and never a queue of threads.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from brokers.engine.partitions.table import PartitionTable
 
-# Until a write that found no descriptor is tried again.
+# Delay before a write without a free descriptor is retried.
 SHORTAGE_PAUSE_S: Final = 0.1
 
 
 class DurableLogStartOffsets:
-    """`spawn` starts a task that ends with the broker."""
+    """Writer of log start offsets; `spawn` starts a task that ends with the broker."""
 
     def __init__(self, table: PartitionTable, spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]) -> None:
         self._table = table
@@ -28,7 +28,7 @@ class DurableLogStartOffsets:
         self._roots: set[Path] = set()
 
     def keep(self, root: Path, then: Callable[[], object]) -> None:
-        """As `kept`; calls back."""
+        """Calls `then` when the start offsets of the logs in `root` are on disk or the root is offline."""
         self._spawn(self._keep(root, then))
 
     async def _keep(self, root: Path, then: Callable[[], object]) -> None:
@@ -36,13 +36,11 @@ class DurableLogStartOffsets:
         then()
 
     async def kept(self, roots: Iterable[Path]) -> None:
-        """Returns when the start offsets of the logs in `roots`, as they are at the call, are on disk or the root is
-        given up.
-        """
+        """Waits until the current start offsets of the logs in `roots` are on disk or the root is offline."""
         self._roots.update(roots)
         if self._next is None:
             self._next = self._spawn(self._write(self._running))
-        # Others wait for the same write: who goes away does not take it along.
+        # other requests wait for the same write: cancelling one must not cancel it
         await asyncio.shield(self._next)
 
     async def _write(self, before: asyncio.Task[None] | None) -> None:

@@ -1,4 +1,4 @@
-"""One round of making logs durable and writing their checkpoints, split so that the slow middle may run in a thread."""
+"""One flush round: fsyncs logs and writes their checkpoints, split so that the slow part may run in a thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from brokers.engine.storage.flushing import FlushJob
 
 
 class FlushBatch:
-    """Planned by the table's thread; `run` anywhere, `finish` by the table's thread again, whatever `run` met."""
+    """A flush that the table's thread plans and finishes; `run` may be called in any thread, and `finish` always
+    follows.
+    """
 
     def __init__(
         self,
@@ -30,8 +32,10 @@ class FlushBatch:
         *,
         closing: bool = False,
     ) -> None:
-        """`outdated`: of whose deletion the checkpoint files may not know. What is in it by now leaves it when all
-        files are written.
+        """Plans the flush.
+
+        `outdated` are deleted partitions that the checkpoint files may still name. The current ones are removed from it
+        when all files are written.
         """
         self.jobs: list[FlushJob] = []
         self._failures: list[StorageFailed] = []
@@ -44,15 +48,15 @@ class FlushBatch:
                 flushed.add(partition)
             except StorageFailed as failure:
                 self._failures.append(failure)
-        # Recovery points are written as they will be once the fsyncs of this round have succeeded.
+        # The files get the recovery points that are valid once the fsyncs of this round have succeeded.
         self._recovery_points: dict[Path, Offsets] = {root: {} for root in roots}
         self._recovery_file, self._recovery_number = recovery_points.file, recovery_points.file.number()
         self._owner = recovery_points
         self._written: set[Path] = set()
-        # Of logs that are to be named for the first time: where the holes end in them.
+        # Logs that are named for the first time, with the end offset of their holes.
         self._named: list[tuple[Path, PartitionKey, int]] = []
         self._outdated, self._forgotten = outdated, frozenset(outdated)
-        self.is_whole = False  # all files are written
+        self.is_whole = False  # True once all files are written
         self._starts = starts
         self._high_watermarks: dict[Path, Offsets] = {root: {} for root in roots}
         self._watermark_file, self._watermark_number = high_watermarks, high_watermarks.number()
@@ -70,7 +74,7 @@ class FlushBatch:
             self._high_watermarks[log.root][key] = partition.high_watermark
 
     def run(self) -> None:
-        """fsyncs, then the checkpoint files. Keeps failures for `finish`."""
+        """Runs the fsyncs and writes the checkpoint files; failures are kept for `finish`."""
         failed = {failure.directory for failure in self._failures}
         for job in self.jobs:
             if job.root in failed:
@@ -93,7 +97,7 @@ class FlushBatch:
         self.is_whole = not self._failures
 
     def finish(self) -> None:
-        """Recovery points move; failed roots are given up, or written the next time."""
+        """Raises the recovery points; failed roots go offline, or are written in the next round."""
         for job in self.jobs:
             job.finish()
         if self.is_whole:

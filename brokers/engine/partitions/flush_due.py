@@ -1,4 +1,4 @@
-"""Which logs are to be flushed because their topic asks for it (LOG-19). Looked at in rounds, not at each append."""
+"""Selection of logs to flush by topic settings (LOG-19), evaluated in rounds and not at each append."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from brokers.engine.partitions.partition import Partition
 
 
 class FlushDue:
-    """Remembers since when each log holds records that are not on disk; a log that is clean or gone is forgotten."""
+    """Tracks since when each log has unflushed records; clean and deleted logs are forgotten."""
 
     def __init__(self) -> None:
         self._dirty_since_ms: dict[PartitionKey, tuple[int, int]] = {}
 
     def due(self, partitions: Iterable[Partition], now_ms: int, logs_max: int) -> list[Partition]:
-        """Those with `flush.messages` records not flushed, or with one that was there `flush.ms` ago; of more than
-        `logs_max` those that wait longest.
+        """Returns the logs with `flush.messages` unflushed records, or with one that is `flush.ms` old.
+
+        If there are more than `logs_max`, those that have waited longest are returned.
         """
         result: list[tuple[int, Partition]] = []
         known, self._dirty_since_ms = self._dirty_since_ms, {}
@@ -26,12 +27,12 @@ class FlushDue:
             if not config.flushes or not waiting:
                 continue
             key = (partition.topic, partition.index)
-            # Flushed in between: what is there now came later.
+            # After a flush in between, the current records are newer.
             point, since_ms = known.get(key, (-1, now_ms))
             if point != log.recovery_point:
                 since_ms = now_ms
             self._dirty_since_ms[key] = (log.recovery_point, since_ms)
             if waiting >= config.flush_messages or now_ms - since_ms >= config.flush_ms:
                 result.append((since_ms, partition))
-        result.sort(key=lambda each: each[0])
+        result.sort(key=lambda due: due[0])
         return [partition for _, partition in result[:logs_max]]

@@ -1,8 +1,9 @@
-"""What one follower broker asks of this leader, kept from request to request (WIRE-30): a round costs by what moved,
-not by how many partitions are followed.
+"""Fetch session of one follower broker with this leader, kept between requests (WIRE-30).
 
-A line stands in a partition's leadership from one request to the next. An append makes it ready to be read; what was
-sent is not sent again before the follower says how far it came. Pure: whoever waits is called, nothing is read here.
+The cost of a request depends on the partitions that changed, not on the number of partitions followed. Each followed
+partition is registered in the leadership of its partition from one request to the next. An append makes it ready; what
+was sent is not sent again before the follower reports its new offset. Pure: waiting requests are called back and no log
+is read here.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ from brokers.engine.records import error_codes
 from instances.naming import split_internal
 
 IDLE: Final = 0  # the follower has everything
-READY: Final = 1  # there is something to tell it
-SENT: Final = 2  # it was told, and has not come back
+READY: Final = 1  # there is data or an error to send
+SENT: Final = 2  # sent, and not requested again yet
 
 NOT_REPORTED: Final = -1
 UNDEFINED: Final = (-1, -1)
 
-# Partition, current leader epoch, offset, last fetched epoch, log start offset, bytes at most.
+# (partition index, current leader epoch, offset, last fetched epoch, log start offset, maximum bytes).
 Wanted = tuple[int, int, int, int, int, int]
 Key = tuple[bytes, int]
 
 
 class FollowedPartition(DelayedOperation):
-    """One partition of a session, where the follower stands by its last word. `code` is why it cannot be served,
-    `owed` the newest question about it that was put to the follower. `owner` is its instance, "" of what is nobody's.
+    """One partition of a session, with the follower's last reported position.
+
+    `code` is the error why it cannot be served. `owed` is the latest leadership check that was sent to the follower for
+    it. `owner` is the instance, "" for a topic without one.
     """
 
     __slots__ = (
@@ -48,7 +51,7 @@ class FollowedPartition(DelayedOperation):
     )
 
     def __init__(self, session: FollowerSession, key: Key, wanted: Wanted) -> None:
-        super().__init__(session.nobody)
+        super().__init__(session.do_nothing)
         self.session = session
         self.key = key
         self.wanted = wanted
@@ -66,7 +69,7 @@ class FollowedPartition(DelayedOperation):
             partition = self.partition
             leadership = None if partition is None else partition.leadership
             if leadership is not None:
-                # Every request of the session asked for what has come only now (REP-21).
+                # All records up to here were fetched, so the follower was caught up at its last request (REP-21).
                 follower = leadership.followers.get(self.session.replica)
                 if follower is not None:
                     follower.caught_up(self.session.fetched_ms)
@@ -77,17 +80,19 @@ class FollowedPartition(DelayedOperation):
 
     def on_start(self, partition: WatchedPartition) -> None:
         self.session.moved(self)
-        self.session.hasten()
+        self.session.complete_pending_fetch()
 
     def on_lost(self, partition: WatchedPartition) -> None:
-        """The next request, or the one that waits, is told why."""
+        """Makes the partition ready: the next request, or the waiting one, returns the error."""
         if self.state != READY:
             self.session.ready(self)
 
 
 class FollowerSession:
-    """Of one follower's connection. `fetched_ms` is when it asked last. Of the questions that `confirming` numbers,
-    `heard` is the newest that its last request was certainly sent after, `owed` the newest that waits for it.
+    """Fetch session of one follower's connection; `fetched_ms` is the time of its last request.
+
+    Leadership checks are numbered (`leadership_check`): `heard` is the latest one that its last request was certainly
+    sent after, and `owed` the latest one that waits for it.
     """
 
     __slots__ = (
@@ -113,41 +118,46 @@ class FollowerSession:
         self.replica_epoch = replica_epoch
         self.fetched_ms = 0
         self.lines: dict[Key, FollowedPartition] = {}
-        # By owner, in the order in which their turns come: one with many partitions does not hold up the others'.
+        # Ready partitions by owner, in the order of their turns: an owner with many partitions does not delay the
+        # others.
         self._ready: OrderedDict[str, deque[FollowedPartition]] = OrderedDict()
         self._moved: dict[FollowedPartition, None] = {}
         self._wake: Callable[[], object] | None = None
         self.heard = 0
         self.owed = 0
-        # The newest question when its last request was answered, and when the one before was.
+        # Latest check when the last request was answered, and when the one before was.
         self._asked_last = 0
         self._asked_before = 0
 
-    def nobody(self) -> None:
-        """Lines wake nobody by themselves."""
+    def do_nothing(self) -> None:
+        """Does nothing: followed partitions do not wake a request by themselves."""
 
-    # -- what the follower says ---------------------------------------------------------------------------------------
+    # -- requests of the follower -------------------------------------------------------------------------------------
 
     def came(self, is_empty: bool) -> None:
-        """A request. One that names something may have overtaken one that waited here, and so have been sent before the
-        last answer arrived; but never before the one before that, as two at most are under way (`replication.fetcher`).
+        """Records a request and updates `heard`.
+
+        A request that names partitions may have overtaken one that waited here, so it may have been sent before the
+        last response arrived; but never before the one before that, as at most two are in flight
+        (`replication.fetcher`).
         """
         self.heard = self._asked_last if is_empty else self._asked_before
 
     def answered(self, question: int) -> None:
-        """Its request is, after so many questions were put."""
+        """Records that its request was answered after check number `question`."""
         self._asked_before = self._asked_last
         self._asked_last = question
 
     def asks(self, key: Key, wanted: Wanted, found: Partition | int, now_ms: int) -> bool:
-        """The follower stands here; `found` is the partition, or the error of asking for it. Whether it may join the
-        ISR by now.
+        """Records the follower's position; `found` is the partition, or the error code of its lookup.
+
+        Returns True if the follower may join the ISR.
         """
         line = self.lines.get(key)
         if line is None:
             line = self.lines[key] = FollowedPartition(self, key, wanted)
         elif line.wanted[1] != wanted[1]:
-            # It follows in another leader epoch, and may have passed over what it was told in the one before.
+            # The follower uses another leader epoch and may have ignored what it was sent in the previous one.
             line.sent_high_watermark = line.sent_start_offset = NOT_REPORTED
         line.wanted = wanted
         if isinstance(found, int):
@@ -166,7 +176,8 @@ class FollowerSession:
             ):
                 code = error_codes.OFFSET_OUT_OF_RANGE
         if code:
-            # Not held on to: it may be deleted here and made again before the follower asks the next time (REP-32).
+            # The partition is not referenced: it may be deleted and recreated here before the follower's next request
+            # (REP-32).
             self._leave(line)
             self._refuse(line, code)
             return False
@@ -192,10 +203,10 @@ class FollowerSession:
             return code
         leadership = partition.leadership
         if leadership is None or self.replica not in leadership.followers:
-            # REP-10: by its own image it is a replica, so one of the two images is old.
+            # REP-10: the follower is a replica in its own image, so one of the two images is outdated.
             return error_codes.NOT_LEADER_OR_FOLLOWER if leader_epoch == NO_EPOCH else error_codes.UNKNOWN_LEADER_EPOCH
         if leadership.followers[self.replica].broker_epoch > self.replica_epoch:
-            return error_codes.NOT_LEADER_OR_FOLLOWER  # a word from an earlier incarnation
+            return error_codes.NOT_LEADER_OR_FOLLOWER  # a request of an earlier incarnation
         return 0
 
     def _refuse(self, line: FollowedPartition, code: int) -> None:
@@ -204,11 +215,11 @@ class FollowerSession:
         self.ready(line)
 
     def forgets(self, key: Key) -> None:
-        """The follower takes a partition out."""
+        """Removes a partition from the session."""
         line = self.lines.pop(key, None)
         if line is not None:
             self._leave(line)
-            line.state = SENT  # whatever queue it is in passes it over
+            line.state = SENT  # every queue that contains it skips it
 
     def _leave(self, line: FollowedPartition) -> None:
         partition = line.partition
@@ -217,12 +228,12 @@ class FollowerSession:
         line.partition = None
 
     def close(self) -> None:
-        """The follower is gone, or begins another session."""
+        """Ends the session when the follower is gone or begins another one."""
         self._wake = None
         for key in list(self.lines):
             self.forgets(key)
 
-    # -- what there is to say -----------------------------------------------------------------------------------------
+    # -- responses to the follower ------------------------------------------------------------------------------------
 
     def ready(self, line: FollowedPartition) -> None:
         if line.state != READY:
@@ -232,31 +243,35 @@ class FollowerSession:
                 self._ready[line.owner] = deque((line,))
             else:
                 queue.append(line)
-        self.hasten()
+        self.complete_pending_fetch()
 
-    def hasten(self) -> None:
-        """Has the request that waits answered."""
+    def complete_pending_fetch(self) -> None:
+        """Completes the request that waits."""
         wake = self._wake
         if wake is not None:
             self._wake = None
             wake()
 
     def moved(self, line: FollowedPartition) -> None:
-        """Its high watermark or its log's start is another: told with the next answer, which nobody hastens for it."""
+        """Marks the high watermark or log start as changed; it is sent with the next response, which is not sent
+        earlier for it.
+        """
         self._moved[line] = None
 
     def wait(self, wake: Callable[[], object]) -> None:
-        """Calls `wake` once, when a line is ready; not at all after `leave_alone`."""
+        """Calls `wake` once when a partition is ready; `leave_alone` cancels it."""
         self._wake = wake
 
     def leave_alone(self) -> None:
         self._wake = None
 
     def owes(self, question: int) -> None:
-        """The follower is to ask again: the request that waits is answered, and the next ones until this is heard."""
+        """Requires another request from the follower: waiting and later requests are answered at once until `question`
+        is heard.
+        """
         if question > self.owed and question > self.heard:
             self.owed = question
-            self.hasten()
+            self.complete_pending_fetch()
 
     @property
     def is_owed(self) -> bool:
@@ -267,7 +282,7 @@ class FollowerSession:
         return bool(self._ready)
 
     def next_ready(self) -> FollowedPartition | None:
-        """Takes out the one that is ready longest of the owner whose turn it is; it counts as told."""
+        """Takes the longest ready partition of the next owner; it counts as sent."""
         ready = self._ready
         while ready:
             owner, queue = ready.popitem(last=False)
@@ -280,7 +295,7 @@ class FollowerSession:
         return None
 
     def put_back(self, lines: list[FollowedPartition]) -> None:
-        """These were not told after all, and come first."""
+        """Returns partitions to the front of the queue because they were not sent."""
         for line in reversed(lines):
             line.state = READY
             queue = self._ready.get(line.owner)
@@ -290,7 +305,7 @@ class FollowerSession:
             self._ready.move_to_end(line.owner, last=False)
 
     def news(self) -> list[FollowedPartition]:
-        """Takes out the lines whose high watermark or log start is another than the follower was told."""
+        """Takes the partitions whose high watermark or log start differs from the last value sent."""
         result: list[FollowedPartition] = []
         for line in self._moved:
             partition = line.partition
@@ -303,7 +318,7 @@ class FollowerSession:
         return result
 
     def nothing_for(self, line: FollowedPartition) -> None:
-        """It was taken out, and there is nothing to tell."""
+        """Marks a partition that was taken as idle because there is nothing to send."""
         line.state = IDLE
 
     def knows(self, line: FollowedPartition) -> bool:
@@ -311,7 +326,7 @@ class FollowerSession:
 
 
 def _divergence(partition: Partition, wanted: Wanted) -> tuple[int, int] | None:
-    """(epoch, end offset) where the follower's log leaves this one, None where it does not (REP-15)."""
+    """Returns (epoch, end offset) where the follower's log diverges from this one, or None (REP-15)."""
     offset, last_fetched_epoch = wanted[2], wanted[3]
     if last_fetched_epoch < 0:
         return None

@@ -1,7 +1,7 @@
-"""What a follower takes from its leader: batches as they are, the high watermark, the log's start (REP-7, REP-8).
+"""Appends on a follower: batches, high watermark and log start of its leader (REP-7, REP-8).
 
-A batch keeps the offset and the leader epoch that the leader gave it. It is checked as recovery checks one: what came
-damaged over the wire or from the leader's disk must not be stored, and the leader is asked again.
+A batch keeps the offset and the leader epoch that the leader assigned. It is verified as in recovery: data damaged on
+the network or on the leader's disk must not be stored, and is fetched again.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from brokers.engine.storage.restart import restart_log
 from brokers.engine.wire.checksum import crc32c
 
 _UNPACK = layout.HEADER.unpack_from
-# Base offset, length, and after 11 other bytes the last offset's delta.
+# Base offset, length, and after 11 other bytes the last offset delta.
 _PLACE: Final = Struct(">qi11xi")
 
 
 class CorruptFetch(Exception):
-    """What the leader answered cannot follow what is here; the message says why."""
+    """The leader's response cannot follow the local log; the message gives the reason."""
 
 
 class LeftBehind(CorruptFetch):
-    """Everything here lies below the leader's start, which is within a batch: the log is to begin again there (REP-9).
+    """All local records are below the leader's log start, which is within a batch: the log must restart there (REP-9).
 
-    Where one epoch followed the other within what is deleted the leader does not know, so nobody found that ours left
-    its log (LOG-46).
+    The leader does not know where epochs began among deleted records, so a divergence in them was not detected
+    (LOG-46).
     """
 
 
 def append_fetched(
     partition: Partition, records: memoryview, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
 ) -> int:
-    """Takes over batches as the leader wrote them (REP-7, REP-8); answers the bytes appended, 0 for none.
+    """Appends batches as the leader wrote them (REP-7, REP-8) and returns the number of bytes appended.
 
-    Raises CorruptFetch, nothing of the faulty batch and what follows it is appended then; StorageFailed, after the
-    table was told.
+    Raises CorruptFetch: the faulty batch and those after it are not appended. Raises StorageFailed after reporting it
+    to the table.
     """
     if partition.is_leader:
         raise CorruptFetch("this replica leads")
@@ -61,7 +61,7 @@ def append_fetched(
 
 
 def _append(partition: Partition, records: memoryview, leader_log_start_offset: int, now_ms: int) -> int:
-    """Writes the good batches at the front of `records`, then complains of the first bad one."""
+    """Writes the valid batches at the front of `records`, then raises CorruptFetch for the first invalid one."""
     log = partition.log
     batches: list[FollowedBatch] = []
     position, end = 0, len(records)
@@ -82,7 +82,8 @@ def _append(partition: Partition, records: memoryview, leader_log_start_offset: 
         if position + size > end:
             break
         if base_offset < expected and not log.size_bytes and not batches and base_offset + last_delta >= expected:
-            # The leader's log starts within this batch (LOG-46), and so does this one: its file begins with the batch.
+            # The leader's log starts within this batch (LOG-46), and so does the local one: its file begins with the
+            # batch.
             _begin_within(partition, base_offset, now_ms)
         elif base_offset < expected:
             if not batches and leader_log_start_offset >= expected:
@@ -112,7 +113,7 @@ def _append(partition: Partition, records: memoryview, leader_log_start_offset: 
 
 
 def has_holes(records: memoryview, expected: int) -> bool:
-    """Whether offsets are missing from `expected` on in these whole batches: the leader's log was cleaned."""
+    """True if offsets from `expected` on are missing in these whole batches because the leader's log was compacted."""
     position, end = 0, len(records)
     while position < end:
         base_offset, length, last_delta = _PLACE.unpack_from(records, position)

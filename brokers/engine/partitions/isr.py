@@ -1,4 +1,4 @@
-"""Who is in sync (REP-13, REP-22, REP-23). Pure decisions over the leader's view of its followers."""
+"""ISR membership decisions (REP-13, REP-22, REP-23). Pure: based on the leader's view of its followers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REPLICA_LAG_MS_MAX = 30_000
 
 
 def effective_minimum(min_insync_replicas: int, replication_factor: int) -> int:
-    """min(min.insync.replicas, RF): a topic of one replica is never refused for lack of a second (REP-13)."""
+    """Returns min(min.insync.replicas, RF): a topic with one replica is never refused for lack of a second (REP-13)."""
     return min(min_insync_replicas, replication_factor)
 
 
@@ -24,14 +24,15 @@ def lagging(
     lag_ms_max: int = REPLICA_LAG_MS_MAX,
     unanswered: Collection[int] = (),
 ) -> tuple[int, ...]:
-    """The ISR members to remove: behind the leader or (`unanswered`) asked whether they follow, and not caught up for
-    longer than the lag allowed.
+    """Returns the ISR members to remove: not caught up for longer than the allowed lag.
+
+    They are behind the leader, or `unanswered`: they did not answer a leadership check.
     """
     return tuple(
         member
         for member in isr
         if member != leader
-        and member in followers  # one that is not was taken out of the replicas, which is for the controller to finish
+        and member in followers  # others were removed from the replicas, which the controller completes
         and (followers[member].end_offset != leader_end_offset or member in unanswered)
         and now_ms - followers[member].caught_up_ms > lag_ms_max
     )
@@ -40,9 +41,10 @@ def lagging(
 def may_join(
     follower: FollowerProgress, high_watermark: int, epoch_start_offset: int, start_offset: int = UNKNOWN_OFFSET
 ) -> bool:
-    """Whether a follower outside the ISR has everything committed and everything older than this leadership, and holds
-    nothing below `start_offset`, where the leader's log starts: as the next leader it would bring deleted records back
-    (LOG-46).
+    """True if a follower outside the ISR may join it.
+
+    It needs all committed records, all records older than this leadership, and none below `start_offset`, the leader's
+    log start: as the next leader it would restore deleted records (LOG-46).
     """
     return (
         follower.end_offset >= high_watermark

@@ -1,5 +1,7 @@
-"""What a leader of a partition with followers keeps beside its log: how far each follower is, who is in sync, who
-waits (REP-1, REP-11, REP-14, REP-26). A partition of one replica has none of this.
+"""Leader state of a partition with followers: their progress, the ISR and pending requests (REP-1, REP-11, REP-14,
+REP-26).
+
+A partition with one replica has no such state.
 """
 
 from __future__ import annotations
@@ -11,16 +13,16 @@ from brokers.engine.partitions.delayed_operations import DelayedOperation, Delay
 from brokers.engine.partitions.isr import may_join
 from brokers.engine.partitions.progress import UNKNOWN_OFFSET, FollowerProgress
 
-# Requests that ran out of time are swept out when there may be as many of them as of others, and at least so many.
+# Minimum number of pending produces at which expired ones are removed; later whenever their number has doubled.
 SWEPT_MIN: Final = 1_024
 
 
 class Leadership:
-    """Pure but for those who wait; times are of a clock that never jumps.
+    """State of one leadership, pure except for pending requests; times are from a monotonic clock.
 
-    `isr` is what the cluster's documents say, `proposed` what this leader wrote and has not read back: until then
-    whoever is in either of the two counts as `in_sync` (REP-24). `fetches` are lines of followers' sessions, to be told
-    of appends.
+    `isr` is the ISR in the cluster documents, `proposed` the one that this leader wrote and has not read back: until
+    then members of either count as `in_sync` (REP-24). `fetches` are entries of follower sessions, which appends
+    notify.
     """
 
     __slots__ = (
@@ -41,21 +43,21 @@ class Leadership:
         self.followers: dict[int, FollowerProgress] = {}
         self.isr: tuple[int, ...] = ()
         self.proposed: tuple[int, ...] | None = None
-        # Brokers that are dead or stop: however well one of them kept up, nobody waits until it is back in the ISR.
+        # Brokers that are dead or stopping: the high watermark does not wait for them before they are back in the ISR.
         self.away: frozenset[int] = frozenset()
         self.in_sync: tuple[int, ...] = ()
         self.epoch_start_offset = 0
-        # Whether any question was put to those in sync (`confirming`), in this epoch.
+        # True if a leadership check was sent in this epoch (`leadership_check`).
         self.asked = False
         self.fetches: set[DelayedOperation] = set()
         self._produces: list[tuple[int, int, DelayedReplication]] = []
         self._produces_made = 0
         self._sweep_at = SWEPT_MIN
 
-    # -- who follows --------------------------------------------------------------------------------------------------
+    # -- followers ----------------------------------------------------------------------------------------------------
 
     def begin(self, others: tuple[int, ...], isr: tuple[int, ...], epoch_start_offset: int, now_ms: int) -> None:
-        """A leader epoch begins: nothing is known of any follower (REP-26)."""
+        """Begins a leader epoch without knowledge of any follower (REP-26)."""
         self.followers = {replica: FollowerProgress(caught_up_ms=now_ms if replica in isr else 0) for replica in others}
         self.epoch_start_offset = epoch_start_offset
         self.proposed = None
@@ -63,7 +65,7 @@ class Leadership:
         self.confirm(others, isr)
 
     def confirm(self, others: tuple[int, ...], isr: tuple[int, ...]) -> None:
-        """The documents say that these follow and are in sync, in the same leader epoch."""
+        """Sets the followers and the ISR from the cluster documents, in the same leader epoch."""
         known = self.followers
         if len(known) != len(others) or any(replica not in known for replica in others):
             self.followers = {replica: known.get(replica) or FollowerProgress() for replica in others}
@@ -71,7 +73,7 @@ class Leadership:
         self._count()
 
     def propose(self, isr: tuple[int, ...] | None) -> None:
-        """This leader writes `isr`; None: the documents have been read since, and say what is."""
+        """Sets the ISR that this leader is writing, None once the documents were read again."""
         self.proposed = isr
         self._count()
 
@@ -80,18 +82,18 @@ class Leadership:
         self.in_sync = self.isr if proposed is None else tuple({*self.isr, *proposed})
 
     def candidates(self, high_watermark: int, start_offset: int = UNKNOWN_OFFSET) -> list[int]:
-        """Followers outside of the ISR that have what it takes (REP-23); whether they live is the caller's to know."""
+        """Returns the followers outside the ISR that may join it (REP-23); the caller checks whether they are alive."""
         return [
             replica
             for replica, follower in self.followers.items()
             if replica not in self.isr and may_join(follower, high_watermark, self.epoch_start_offset, start_offset)
         ]
 
-    # -- how far ------------------------------------------------------------------------------------------------------
+    # -- progress -----------------------------------------------------------------------------------------------------
 
     def committed(self, end_offset: int) -> int:
-        """The least end offset of all that count: the ISR, who is proposed for it, and who keeps up and is about to be
-        proposed (REP-11).
+        """Returns the lowest end offset of the ISR, of its proposed members, and of followers about to be proposed
+        (REP-11).
         """
         lowest = end_offset
         for replica, follower in self.followers.items():
@@ -101,25 +103,27 @@ class Leadership:
         return lowest
 
     def low_watermark(self, start_offset: int) -> int:
-        """The least log start of the leader and its followers in sync: what lies below is gone everywhere (LOG-46)."""
+        """Returns the lowest log start of leader and in-sync followers; records below it are gone on all of them
+        (LOG-46).
+        """
         lowest = start_offset
         for replica, follower in self.followers.items():
             if replica in self.in_sync and follower.start_offset < lowest:
                 lowest = follower.start_offset
         return lowest
 
-    # -- who waits ----------------------------------------------------------------------------------------------------
+    # -- pending requests ---------------------------------------------------------------------------------------------
 
     def await_commit(self, wait: DelayedReplication, last_offset: int) -> None:
         if len(self._produces) >= self._sweep_at:
-            self._produces = [held for held in self._produces if not held[2].done]
+            self._produces = [entry for entry in self._produces if not entry[2].done]
             heapify(self._produces)
             self._sweep_at = max(SWEPT_MIN, 2 * len(self._produces))
         self._produces_made += 1
         heappush(self._produces, (last_offset, self._produces_made, wait))
 
     def committed_below(self, high_watermark: int) -> list[DelayedReplication]:
-        """Takes out whoever waits for an offset below; each may be over for another reason."""
+        """Takes the produces that wait for an offset below the high watermark; some may have ended already."""
         produces = self._produces
         result: list[DelayedReplication] = []
         while produces and produces[0][0] < high_watermark:
@@ -127,7 +131,7 @@ class Leadership:
         return result
 
     def delayed_operations(self) -> list[DelayedOperation]:
-        """Takes out everybody, to be told that the leadership is over."""
+        """Takes all pending operations, to be notified of the end of the leadership."""
         result: list[DelayedOperation] = [*self.fetches, *(wait for _, _, wait in self._produces)]
         self._produces = []
         return result

@@ -1,10 +1,10 @@
-"""Whether this broker still leads: asked of every follower in sync, because any of them may lead by now and commit
-without us (decision 76).
+"""Check that this broker still leads: every in-sync follower is asked, because any of them may be the leader by now and
+commit records alone (decision 76).
 
-A follower that became the leader, or heard of one, has stopped fetching from us before it did anything in the later
-epoch. So once each of them has said, after the question was put, that it follows in our epoch, nothing was committed
-elsewhere before the question. Questions are numbered; a session knows the newest one that its last request was
-certainly sent after. Pure: who waits is called, and what answers followers sooner is a session's.
+A follower that became the leader, or learned of one, stops fetching from this broker before it acts in the later epoch.
+So once each of them has fetched in the current epoch after the check began, nothing was committed elsewhere before the
+check. Checks are numbered; a session knows the latest one that its last request was certainly sent after. Pure: waiting
+callers are called back, and sessions decide which requests to answer sooner.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from brokers.engine.partitions.partition import Partition
 
 
 class LeadershipChecks:
-    """Of everything that is led here. `asked` is the number of the last question, from 1 on."""
+    """Checks of all partitions led here; `asked` is the number of the last one, from 1 on."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -30,8 +30,9 @@ class LeadershipChecks:
         return bool(self._waiting)
 
     def ask(self, partition: Partition, wake: Callable[[], object]) -> LeadershipCheck:
-        """Has `wake` called when it is known that nobody else led `partition` when this was called, or when the
-        leadership is lost; perhaps at once. Followers that wait here for records are answered, to ask again.
+        """Calls `wake` once no other broker led `partition` at the time of this call, or when the leadership is lost.
+
+        `wake` may be called at once. Waiting fetches of followers are answered, so that they fetch again.
         """
         self.asked += 1
         question = LeadershipCheck(wake, self.asked)
@@ -41,14 +42,14 @@ class LeadershipChecks:
         return question
 
     def check(self) -> None:
-        """Call it when a follower has said something, or when somebody else is in sync."""
+        """Evaluates all pending checks; called after a request of a follower and after a change of the ISR."""
         for partition in tuple(self._waiting):
             self._inspect(partition)
 
     def _inspect(self, partition: Partition) -> None:
         waiting = self._waiting[partition]
         leadership = partition.leadership
-        sure = self.asked if leadership is None else _sure(partition, leadership, self.asked)
+        sure = self.asked if leadership is None else _latest_answered(partition, leadership, self.asked)
         while waiting and (waiting[0].done or waiting[0].number <= sure):
             question = waiting.popleft()
             if not question.done:
@@ -58,50 +59,58 @@ class LeadershipChecks:
         elif leadership is not None:
             newest = waiting[-1].number
             leadership.asked = True
-            for line in sorted(_lines(partition, leadership), key=_replica):
-                if line.session.replica in leadership.in_sync:
-                    if line.state == IDLE:
-                        leadership.followers[line.session.replica].caught_up(line.session.fetched_ms)
-                    line.owed = newest
-                    line.session.owes(newest)
+            for followed in sorted(_followed_in_epoch(partition, leadership), key=_replica):
+                if followed.session.replica in leadership.in_sync:
+                    if followed.state == IDLE:
+                        leadership.followers[followed.session.replica].caught_up(followed.session.fetched_ms)
+                    followed.owed = newest
+                    followed.session.owes(newest)
 
 
 def leads_alone(partition: Partition) -> bool:
-    """No other replica is in sync: nobody can be made leader without us."""
+    """True if no other replica is in sync, so that no other can become the leader."""
     leadership = partition.leadership
     return leadership is None or not any(replica in leadership.in_sync for replica in leadership.followers)
 
 
 def unanswered(partition: Partition) -> frozenset[int]:
-    """Followers that were asked and have not come since, or do not fetch in this epoch at all: whoever stays away for
-    too long is not in sync, although it had everything when it came last. Else nobody could be told anything while
-    nothing is written.
+    """Returns in-sync followers that have not answered a check, or that do not fetch in this epoch.
+
+    A follower that stays silent for too long is not in sync, even if it had everything at its last request; otherwise
+    no check could end while nothing is written.
     """
     leadership = partition.leadership
     if leadership is None or not leadership.asked:
         return frozenset()
-    lines = {line.session.replica: line for line in _lines(partition, leadership)}
-    silent = {replica for replica, line in lines.items() if line.owed > line.session.heard}
-    absent = (leadership.followers.keys() - lines.keys()).intersection(leadership.in_sync)
+    followed_by_replica = {followed.session.replica: followed for followed in _followed_in_epoch(partition, leadership)}
+    silent = {replica for replica, followed in followed_by_replica.items() if followed.owed > followed.session.heard}
+    absent = (leadership.followers.keys() - followed_by_replica.keys()).intersection(leadership.in_sync)
     return frozenset(silent | absent)
 
 
-def _sure(partition: Partition, leadership: Leadership, sure: int) -> int:
-    """The newest question that all in sync have answered, `sure` if there are none."""
-    lines = list(_lines(partition, leadership))
+def _latest_answered(partition: Partition, leadership: Leadership, sure: int) -> int:
+    """Returns the latest check that all in-sync followers have answered, `sure` if there are none."""
+    followed_partitions = list(_followed_in_epoch(partition, leadership))
     for replica in leadership.followers:
         if replica in leadership.in_sync:
-            heard = max((line.session.heard for line in lines if line.session.replica == replica), default=0)
+            heard = max(
+                (followed.session.heard for followed in followed_partitions if followed.session.replica == replica),
+                default=0,
+            )
             sure = min(sure, heard)
     return sure
 
 
-def _lines(partition: Partition, leadership: Leadership) -> Iterator[FollowedPartition]:
-    """Of those who follow in the epoch in which this broker leads."""
-    for line in leadership.fetches:
-        if isinstance(line, FollowedPartition) and not line.code and line.wanted[1] == partition.leader_epoch:
-            yield line
+def _followed_in_epoch(partition: Partition, leadership: Leadership) -> Iterator[FollowedPartition]:
+    """Yields the session entries of followers in the current leader epoch."""
+    for followed in leadership.fetches:
+        if (
+            isinstance(followed, FollowedPartition)
+            and not followed.code
+            and followed.wanted[1] == partition.leader_epoch
+        ):
+            yield followed
 
 
-def _replica(line: FollowedPartition) -> int:
-    return line.session.replica
+def _replica(followed: FollowedPartition) -> int:
+    return followed.session.replica

@@ -1,4 +1,4 @@
-"""The offsets that ListOffsets finds by a time, or by one of the names that stand for one (LOG-25, LOG-26)."""
+"""Offset lookups of ListOffsets by timestamp or special timestamp (LOG-25, LOG-26)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
-# ListOffsets version from which a special timestamp is known (LOG-25).
+# First ListOffsets version that supports a special timestamp (LOG-25).
 TIMESTAMP_FROM: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
-# From these versions on an answer tells the leader epoch, and that the end is not known yet.
+# First versions with the leader epoch, and with OFFSET_NOT_AVAILABLE.
 EPOCH_FROM: Final = 4
 NOT_AVAILABLE_FROM: Final = 5
 LEADER_NOT_AVAILABLE: Final = 5
@@ -36,14 +36,16 @@ def list_offsets(
     current_leader_epoch: int = NO_EPOCH,
     wait: bool = True,
 ) -> ListedOffset:
-    """LOG-25, LOG-26. Before version 4 the leader epoch is not told. `wait` as in `Partition.read`."""
+    """Returns the offset for a timestamp (LOG-25, LOG-26), without leader epoch before version 4; `wait` as in
+    `Partition.read`.
+    """
     if timestamp < 0 and version < TIMESTAMP_FROM.get(timestamp, version + 1):
         return ListedOffset(error_codes.UNSUPPORTED_VERSION)
     code = partition.refusal(current_leader_epoch)
     if code:
         return ListedOffset(code)
     limit = partition.limit(isolation)
-    # The leader before this one may have told clients of more than is known here to be committed (LOG-28).
+    # The previous leader may have given clients a higher high watermark than is known here (LOG-28).
     lags = partition.high_watermark < partition.epoch_start_offset and isolation != LOG_END
     not_yet = ListedOffset(error_codes.OFFSET_NOT_AVAILABLE if version >= NOT_AVAILABLE_FROM else LEADER_NOT_AVAILABLE)
     if lags and timestamp == LATEST:
@@ -65,7 +67,7 @@ def list_offsets(
 
 
 def find(log: Log, timestamp: int, limit_offset: int, leader_epoch: int, wait: bool) -> FoundRecord | None:
-    """What lies below `limit_offset`, None if nothing does. Raises StorageFailed; NotCached unless it may `wait`."""
+    """Returns the record below `limit_offset`, or None. Raises StorageFailed, and without `wait` NotCached."""
     if timestamp == LATEST:
         return FoundRecord(-1, limit_offset, leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):

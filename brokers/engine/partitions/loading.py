@@ -1,4 +1,4 @@
-"""The partitions of one root at start: logs opened with what the checkpoint files say of them."""
+"""Partitions of one root at start: opens their logs with the offsets of the checkpoint files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from brokers.engine.storage.recovery import LogCheckpoint, create_log, load_log
 
 
 class RootLoader:
-    """`checkpointed` are the partitions that the root's files name; `has_fallen`: one came out below its recovery
-    point, which is to be written again.
+    """Loads the partitions of one root.
+
+    `checkpointed` are the partitions named by the root's files. `has_fallen` is true if a log ends below its recovery
+    point, which must then be written again.
     """
 
     def __init__(
@@ -31,7 +33,7 @@ class RootLoader:
         storage_failed: Callable[[StorageFailed], None],
         now_ms: int,
     ) -> None:
-        """Raises StorageFailed."""
+        """Reads the checkpoint files. Raises StorageFailed."""
         self._root = root
         self._files = files
         self._config = config
@@ -45,28 +47,31 @@ class RootLoader:
         self._cleaned = checkpoints.known_offsets(root.path, checkpoints.CLEANED_OFFSETS, unreadable)
         self._dense_from = checkpoints.dense_from(root.path, self._recovery_points)
         self.checkpointed = self._recovery_points.keys() | self._start_offsets.keys()
-        # A log that is made under such a name would, after a crash, be given what these lists say of another one.
+        # After a crash, a new log of such a name would get the offsets that these files have for another one.
         self.listed = self.checkpointed | self._high_watermarks.keys()
         self.has_fallen = False
 
     def load(self, report: RecoveryReport) -> Iterator[tuple[PartitionKey, Partition]]:
-        """Every partition found. One whose log cannot be opened is offline, and its files stay as they are. Raises
-        StorageFailed.
+        """Yields every partition on disk. Raises StorageFailed.
+
+        A partition whose log cannot be opened is offline, and its files stay unchanged.
         """
         report.unreadable.update(self._unreadable)
-        held = self._root.scan()
+        found_partitions = self._root.scan()
         report.foreign += self._root.foreign
         if self._root.clean:
-            # A crash may have come between a deletion and the next writing of these files, a clean stop may not.
-            for topic, number in sorted(self.checkpointed - {(result.topic, result.partition) for result in held}):
-                report.unreadable[str(self._root.path)] = f"checkpoints name {topic}-{number}, which is not there"
-        for result in held:
-            key = (result.topic, result.partition)
+            # A crash may come between a deletion and the next write of these files, a clean stop may not.
+            for topic, number in sorted(
+                self.checkpointed - {(found.topic, found.partition) for found in found_partitions}
+            ):
+                report.unreadable[str(self._root.path)] = f"checkpoints name {topic}-{number}, which does not exist"
+        for found in found_partitions:
+            key = (found.topic, found.partition)
             try:
-                yield key, self._open(result, key, report)
+                yield key, self._open(found, key, report)
             except OldFormat as refusal:
-                report.refused.append((result.topic, result.partition, str(refusal)))
-                yield key, self._refused(result)
+                report.refused.append((found.topic, found.partition, str(refusal)))
+                yield key, self._refused(found)
 
     def _open(self, found: FoundPartition, key: PartitionKey, report: RecoveryReport) -> Partition:
         recovery_point = self._recovery_points.get(key, 0)
@@ -86,7 +91,7 @@ class RootLoader:
         report.split_segments += loaded.split_segments
         report.damages += ((found.topic, found.partition, damage) for damage in loaded.damages)
         if key in self._recovery_points or key in self._cleaned:
-            # It was checked already, or the cleaner's holes cannot be told from others.
+            # The log was verified before, or holes left by compaction cannot be distinguished from others.
             log.hole_offset = NO_HOLE
         partition = self._partition(found, log)
         checkpointed = self._high_watermarks.get(key, 0)
@@ -94,9 +99,10 @@ class RootLoader:
         return partition
 
     def is_left_by_power_cut(self, key: PartitionKey, partition: Partition) -> bool:
-        """Whether a log does not say whose it is because it was never flushed: what is in it may be of an earlier topic
-        of its name, deleted while this broker was away. So may where it starts, though nothing be left in it. From its
-        first flush on, its id is on the disk.
+        """True if the log has no topic id because it was never flushed.
+
+        Its records, or its start offset if it is empty, may belong to an earlier topic of the same name that was
+        deleted while this broker was down. The first flush makes the topic id durable.
         """
         says_something = partition.log.log_end_offset > 0
         was_flushed = self._recovery_points.get(key, NEVER_FLUSHED) != NEVER_FLUSHED or self._root.clean
@@ -104,7 +110,9 @@ class RootLoader:
         return is_nameless and says_something and not was_flushed and self._root.was_ours
 
     def _refused(self, found: FoundPartition) -> Partition:
-        """It is there, and every call on it answers KAFKA_STORAGE_ERROR; nothing is written in its directory."""
+        """Returns an offline partition that answers every call with KAFKA_STORAGE_ERROR; nothing is written to its
+        directory.
+        """
         log = create_log(
             found.directory,
             self._root.path,
@@ -123,7 +131,7 @@ class RootLoader:
 
 
 def adopt(partition: Partition, topic_id: bytes) -> None:
-    """A log that does not say whose it is becomes that of the topic it is named after."""
+    """Assigns a log without topic id to the topic of its name."""
     try:
         write_topic_id(Path(partition.log.directory), topic_id, partition.log.root)
     except StorageFailed as failure:

@@ -1,6 +1,6 @@
-"""What of the logs of one table is to be made durable, and when: flushes, checkpoint files, and the last flush of all.
+"""Flushes and checkpoint files of the logs of one table, including the last flush at a stop.
 
-It all lives in the table's thread; only what batches `run` may be called from another.
+Everything runs in the table's thread, except `run` of the batches, which may be called in another.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ FLUSHED_LOGS_MAX: Final = 64
 
 
 class LogFlusher:
-    """`online` are the roots that are not given up. `outdated` are partitions of whose deletion the checkpoint files
-    may not know.
+    """Plans flushes and checkpoints.
+
+    `online` returns the roots that are not offline. `outdated` are deleted partitions that the checkpoint files may
+    still name.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class LogFlusher:
     ) -> None:
         self.recovery_points = RecoveryPoints(roots)
         self.outdated: set[PartitionKey] = set()
-        self.topics_may_ask = False  # some topic may want its logs flushed more often than the broker does
+        self.topics_may_ask = False  # True if a topic may require more frequent flushes than the broker
         self._partitions = partitions
         self._files = files
         self._online = online
@@ -49,21 +51,22 @@ class LogFlusher:
         self._starts = StartOffsets(roots)
         self._high_watermarks = HighWatermarks(roots)
         self._due = FlushDue()
-        # By a stop, while the ports still answer.
+        # Closed early by a stop, while the broker still serves requests.
         self._closed: set[Partition] = set()
-        # Roots whose file of recovery points still names logs in which holes were noted.
+        # Roots whose recovery point file still names logs that got holes.
         self._holed: set[Path] = set()
 
-    def _held(self) -> list[Partition]:
+    def _online_partitions(self) -> list[Partition]:
         return [partition for partition in self._partitions.values() if not partition.offline]
 
     # -- while the broker runs ----------------------------------------------------------------------------------------
 
     def plan_flush(self, *, logs_max: int = FLUSHED_LOGS_MAX) -> FlushBatch:
-        """The next logs to make durable, in turn, and the checkpoints. Call `run()` in a thread, `finish()` in this
-        one.
+        """Plans the next flush of dirty logs, in rotation, and of the checkpoints.
+
+        Call `run()` in a thread, then `finish()` in this one.
         """
-        partitions = self._held()
+        partitions = self._online_partitions()
         dirty = [partition for partition in partitions if needs_flush(partition.log)]
         if len(dirty) > logs_max:
             start = self._flush_from % len(dirty)
@@ -72,12 +75,14 @@ class LogFlusher:
         return self._flush_batch(partitions, dirty)
 
     def plan_due_flush(self, now_ms: int) -> FlushBatch | None:
-        """The logs whose topics ask for a flush by now (`flush.messages`, `flush.ms`), None if there are none. Call
-        every second, and use it like a flush.
+        """Plans a flush of the logs whose topics require one by now (`flush.messages`, `flush.ms`), None if there are
+        none.
+
+        Called every second; the batch is used like that of `plan_flush`.
         """
         if not self.topics_may_ask:
             return None
-        partitions = self._held()
+        partitions = self._online_partitions()
         dirty = self._due.due(partitions, now_ms, FLUSHED_LOGS_MAX)
         return self._flush_batch(partitions, dirty) if dirty else None
 
@@ -100,16 +105,17 @@ class LogFlusher:
         )
 
     def note_holes(self, partition: Partition) -> None:
-        """Its leader's log had been cleaned, and what was just appended has offsets missing: until it is flushed, the
-        file of recovery points does not name it, or a start would take the rest for something that a power cut left.
-        Call `keep_holes` before the leader hears how far this log has come.
+        """Records that appended batches have missing offsets because the leader's log was compacted.
+
+        Until they are flushed, the recovery point file must not name the log, or a start would take the holes for the
+        result of a power cut. `keep_holes` must be called before the leader learns the new end offset.
         """
         log = partition.log
         if self.recovery_points.has_holes((partition.topic, partition.index), log.log_end_offset):
             self._holed.add(log.root)
 
     def keep_holes(self) -> None:
-        """Writes what was noted, one file a root however many logs it is about."""
+        """Writes the recovery point files of all noted logs, one file per root."""
         while self._holed:
             root = self._holed.pop()
             try:
@@ -121,7 +127,10 @@ class LogFlusher:
                     self._directory_failed(failure)
 
     def plan_high_watermarks(self) -> HighWatermarksBatch | None:
-        """Those that moved since the last time, None if none did. Call every few seconds, and use it like a flush."""
+        """Plans a write of high watermarks that changed since the last call, None if none did.
+
+        Called every few seconds; the batch is used like that of `plan_flush`.
+        """
         steps = self.planning_high_watermarks()
         while True:
             try:
@@ -131,7 +140,7 @@ class LogFlusher:
                 return batch
 
     def planning_high_watermarks(self) -> Generator[None, None, HighWatermarksBatch | None]:
-        """As `plan_high_watermarks`, in pieces."""
+        """Runs `plan_high_watermarks` in steps."""
         number = self._high_watermarks.file.number()
         moved = yield from self._high_watermarks.planning(tuple(self._partitions.items()), self._online())
         if not moved:
@@ -139,44 +148,50 @@ class LogFlusher:
         return HighWatermarksBatch(self._high_watermarks, number, moved, self._storage_failed)
 
     def plan_checkpoints(self) -> FlushBatch | None:
-        """Has the checkpoint files forget the `outdated` partitions. Used like a flush; None where there are none."""
-        return self._flush_batch(self._held(), []) if self.outdated else None
+        """Plans a write of checkpoint files without the `outdated` partitions, None if there are none."""
+        return self._flush_batch(self._online_partitions(), []) if self.outdated else None
 
     def checkpoint_recovery_points(self) -> None:
-        """At once, because what the files say of some log is too much: a start would believe that more is on disk, or
-        that less of it counts, than is so.
+        """Writes all checkpoint files at once because an offset in them is too high for its log.
+
+        A start would assume that more records are on disk, or that fewer of them count, than is true.
         """
-        batch = self._flush_batch(self._held(), [], final=True)
+        batch = self._flush_batch(self._online_partitions(), [], final=True)
         batch.run()
         batch.finish()
-        # Another set: a batch that is under way knows nothing of what is deleted from here on.
+        # A new set: a batch in progress does not know about later deletions.
         self.outdated = set()
 
     def plan_start_offsets(self, roots: Iterable[Path]) -> StartOffsetsBatch:
-        """The start offsets of the logs in `roots` as they are, to be durable at once (LOG-46). Used like a flush."""
+        """Plans a durable write of the current start offsets of the logs in `roots` (LOG-46)."""
         online = [root for root in self._online() if root in set(roots)]
         return StartOffsetsBatch(online, self._starts.plan(self._partitions.values(), online), self._storage_failed)
 
-    # -- when it stops ------------------------------------------------------------------------------------------------
+    # -- at a stop ----------------------------------------------------------------------------------------------------
 
     def plan_early_close(self, *, logs_max: int = FLUSHED_LOGS_MAX) -> FlushBatch | None:
-        """Closes some of the logs that are not led here, None when there are no more. Use it like a flush, once nothing
-        is followed any more: what is on disk already `close` need not wait for. A log that is written to all the same
-        is closed once more.
+        """Closes some of the logs that are not led here and plans their flush, None if none is left.
+
+        Called once nothing is followed any more, so that `close` has less to wait for. A log that is written to
+        afterwards is closed again.
         """
-        followed = [held for held in self._held() if not (held.is_leader or held in self._closed)]
+        followed = [
+            partition
+            for partition in self._online_partitions()
+            if not (partition.is_leader or partition in self._closed)
+        ]
         chosen = followed[:logs_max]
         if not chosen:
             return None
         for partition in chosen:
             self._close(partition)
         self._closed.update(chosen)
-        dirty = [held for held in chosen if not (held.offline or is_durable(held.log))]
-        return self._flush_batch(self._held(), dirty, closing=True)
+        dirty = [partition for partition in chosen if not (partition.offline or is_durable(partition.log))]
+        return self._flush_batch(self._online_partitions(), dirty, closing=True)
 
     def close(self) -> None:
-        """Closes every log and makes it durable, waiting for the disk."""
-        for partition in self._held():
+        """Closes every log and makes it durable; waits for the disk."""
+        for partition in self._online_partitions():
             if not self._is_closed(partition):
                 self._close(partition)
         self._flush_closed()
@@ -191,10 +206,10 @@ class LogFlusher:
         return partition in self._closed and is_durable(partition.log)
 
     def _flush_closed(self) -> None:
-        """Everything that is not on disk, some logs at a time: each takes descriptors."""
+        """Flushes all logs that are not durable, some at a time because each takes descriptors."""
         waiting = [partition for partition in self._partitions.values() if not is_durable(partition.log)]
         for at in range(0, max(len(waiting), 1), FLUSHED_LOGS_MAX):
-            online = self._held()
+            online = self._online_partitions()
             dirty = [partition for partition in waiting[at : at + FLUSHED_LOGS_MAX] if not partition.offline]
             batch = self._flush_batch(online, dirty, closing=True, final=True)
             batch.run()

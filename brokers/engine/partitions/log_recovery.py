@@ -1,4 +1,4 @@
-"""The logs of a table at start: every partition of one root after the other, and which counts of two of one name."""
+"""Logs of a table at start: loads the roots one by one and resolves duplicates of a partition."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from brokers.engine.storage.sanity_checks import Damage
 
 
 class RecoveredTable(Protocol):
-    """The table as its recovery sees it; `table.PartitionTable` fits."""
+    """Part of a partition table that its recovery uses; implemented by `table.PartitionTable`."""
 
     files: OpenFiles
     flusher: LogFlusher
 
     def directory_failed(self, failure: StorageFailed) -> None:
-        """Gives up a root and everything on it."""
+        """Takes a root and all its partitions offline."""
 
     def storage_failed(self, failure: StorageFailed) -> None:
-        """Gives up the root, unless what failed has changed nothing and passes."""
+        """Takes the root offline, unless the failure changed nothing and passes."""
 
     def root_of(self, partition: Partition) -> LogRoot | None:
-        """Where its log lies."""
+        """Returns the root of the partition's log."""
 
 
 class LogRecovery:
-    """Fills `partitions`, and `nobodys` with logs that a power cut left without a word of whose they are."""
+    """Fills `partitions`, and `nobodys` with the logs that have no topic id because of a power cut."""
 
     def __init__(
         self,
         table: RecoveredTable,
         partitions: dict[PartitionKey, Partition],
-        nobodys: set[PartitionKey],
+        unidentified: set[PartitionKey],
         config: TopicConfig,
     ) -> None:
         self._table = table
         self._partitions = partitions
-        self._nobodys = nobodys
+        self._unidentified = unidentified
         self._config = config
 
     def load(self, root: LogRoot, report: RecoveryReport, now_ms: int) -> None:
@@ -57,39 +57,40 @@ class LogRecovery:
                 continue
             self._partitions[key] = partition
             if loader.is_left_by_power_cut(key, partition):
-                self._nobodys.add(key)
+                self._unidentified.add(key)
             log = partition.log
             if log.hole_offset != NO_HOLE:
                 self._table.flusher.recovery_points.has_holes(key, log.log_end_offset)
-                # The high watermark may have reached the disk before what lay below it.
+                # The high watermark may have been written to disk before the records below it.
                 partition.high_watermark = min(partition.high_watermark, max(log.hole_offset, log.log_start_offset))
         if loader.has_fallen:
             self._table.flusher.checkpoint_recovery_points()
 
-    def _is_further(self, found: Partition, held: Partition, report: RecoveryReport) -> bool:
-        """Of two directories that are called like one partition the one counts that goes further, and the other is set
-        aside: it was copied, or given up with its disk, and its place was taken since.
+    def _is_further(self, found: Partition, existing: Partition, report: RecoveryReport) -> bool:
+        """True if the log `found` goes further than `existing`, another directory of the same partition.
+
+        The shorter one is renamed as a stray: it was copied, or its disk was offline and it was replaced meanwhile.
         """
-        further = _progress(found) > _progress(held)
-        left, other = (held, found) if further else (found, held)
-        directory, root = left.log.directory, self._table.root_of(left)
-        key = (held.topic, held.index)
-        self._nobodys.discard(key)
+        further = _progress(found) > _progress(existing)
+        shorter, longer = (existing, found) if further else (found, existing)
+        directory, root = shorter.log.directory, self._table.root_of(shorter)
+        key = (existing.topic, existing.index)
+        self._unidentified.discard(key)
         self._table.flusher.recovery_points.forget(key)
-        for segment in left.log.segments:
+        for segment in shorter.log.segments:
             segment.file.retire()
-        if left.offline or root is None:
+        if shorter.offline or root is None:
             return further
         try:
-            aside = root.set_aside(directory)
+            stray = root.mark_stray(directory)
         except StorageFailed as failure:
             self._table.directory_failed(failure)
             return further
-        what = f"{other.log.directory} holds the same partition and goes further; set aside as {Path(aside).name}"
-        report.damages.append((*key, Damage(directory, -1, left.log.log_end_offset, what)))
+        what = f"{longer.log.directory} holds the same partition and goes further; renamed to {Path(stray).name}"
+        report.damages.append((*key, Damage(directory, -1, shorter.log.log_end_offset, what)))
         return further
 
 
 def _progress(partition: Partition) -> tuple[bool, int, int]:
-    """By which two logs of one partition are compared, as in an election: leader epoch, then end."""
+    """Sort key of two logs of one partition, as in an election: leader epoch, then end offset."""
     return not partition.offline, partition.log.epochs.latest, partition.log.log_end_offset

@@ -1,4 +1,4 @@
-"""What comes round for every partition, one in each piece: between two pieces partitions may come and go."""
+"""Periodic maintenance of all partitions, one partition per step: partitions may be added and removed between steps."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from brokers.engine.partitions.partition import Partition
 Partitions = Mapping[PartitionKey, Partition]
 
 
-def still_held(partitions: Partitions) -> Iterator[Partition]:
-    """All of them, without those that are gone by the time it is their turn."""
+def existing_partitions(partitions: Partitions) -> Iterator[Partition]:
+    """Yields all partitions, except those that are removed before their turn."""
     for key, partition in tuple(partitions.items()):
         if partitions.get(key) is partition:
             yield partition
 
 
 def expire_producers(partitions: Partitions, now_ms: int) -> Iterator[None]:
-    for partition in still_held(partitions):
+    for partition in existing_partitions(partitions):
         partition.log.producers.expire(now_ms)
         yield
 
 
 def rest_logs(partitions: Partitions) -> Iterator[None]:
-    """Logs whose files were closed let go of what they do not need until they are used again."""
-    for partition in still_held(partitions):
+    """Frees the memory of logs whose files were closed because they are idle."""
+    for partition in existing_partitions(partitions):
         if partition.log.active.file.fd < 0:
             partition.log.rest()
         else:

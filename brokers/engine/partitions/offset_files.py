@@ -1,8 +1,7 @@
-"""Checkpoint files with a line for every partition, written by several: the flushes, whoever needs one at once, and the
-high watermarks' own round (LOG-6).
+"""Checkpoint files with one line per partition, written by flushes, urgent writes and the high watermark round (LOG-6).
 
-All plan in the table's thread and write in another, so a plan may come to be written after one that was made later: the
-later one stays. It may have been made because what the earlier says is of a topic that is gone.
+All of them plan in the table's thread and write in another, so an earlier plan may be written after a later one: the
+later one stays, because the earlier one may name a deleted topic.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Offsets = dict[PartitionKey, int]
 
 
 class OffsetFile:
-    """One name in each root. `number` belongs to the table's thread, `write` to any."""
+    """A checkpoint file of one name in each root; `number` is called in the table's thread, `write` in any."""
 
     def __init__(self, name: str, roots: Sequence[Path]) -> None:
         self._name = name
@@ -29,12 +28,15 @@ class OffsetFile:
         self._written = dict.fromkeys(roots, 0)
 
     def number(self) -> int:
-        """Of a plan that is made now."""
+        """Returns the number of a new plan."""
         self._planned += 1
         return self._planned
 
     def write(self, number: int, root: Path, offsets: Mapping[PartitionKey, int], *, durable: bool = True) -> None:
-        """Durably, or (much faster) so that a kill leaves it, unless a later plan came first. Raises StorageFailed."""
+        """Writes the file unless a later plan was written. Raises StorageFailed.
+
+        Without `durable` the write is much faster and survives a killed process, but not a power cut.
+        """
         lines = checkpoints.render_lines((topic, index, offset) for (topic, index), offset in offsets.items())
         with self._lock:
             if number > self._written[root]:
@@ -43,8 +45,10 @@ class OffsetFile:
 
 
 class HighWatermarks:
-    """`replication-offset-checkpoint` between two flushes. What a crash costs is how far these are behind: whoever
-    comes back as the leader has consumers wait until its followers have told it as much again.
+    """Writes `replication-offset-checkpoint` between two flushes.
+
+    After a crash high watermarks restart from the file: consumers of a leader wait until its followers have confirmed
+    the rest again.
     """
 
     def __init__(self, roots: Sequence[Path]) -> None:
@@ -55,8 +59,9 @@ class HighWatermarks:
     def planning(
         self, partitions: Iterable[tuple[PartitionKey, Partition]], roots: Iterable[Path]
     ) -> Generator[None, None, dict[Path, Offsets]]:
-        """What the files of those `roots` have to say in which something moved since the last plan. A piece for each
-        partition: high watermarks only rise, and one that is some moments old does no harm.
+        """Returns the new content of the files in `roots` whose high watermarks changed since the last plan.
+
+        Yields after each partition: high watermarks only rise, and slightly outdated ones do no harm.
         """
         result: dict[Path, Offsets] = {root: {} for root in roots}
         self._is_disturbed = False
@@ -70,13 +75,13 @@ class HighWatermarks:
         return moved
 
     def written_by_another(self) -> None:
-        """The files do not say any more what was planned here last."""
+        """Records that the files were written by a flush and no longer match the last plan."""
         self._last = {}
         self._is_disturbed = True
 
 
 class HighWatermarksBatch:
-    """One writing of them. Used like a flush."""
+    """One write of high watermarks, used like a flush."""
 
     def __init__(
         self,
@@ -85,7 +90,7 @@ class HighWatermarksBatch:
         moved: Mapping[Path, Offsets],
         storage_failed: Callable[[StorageFailed], None],
     ) -> None:
-        """`number` is of when the plan was begun: whatever was written since is newer."""
+        """Plans the write; `number` is that of the plan's beginning, so later writes of other plans win."""
         self._owner = owner
         self._file = owner.file
         self._number = number
@@ -101,7 +106,7 @@ class HighWatermarksBatch:
                 self._failures.append(failure)
 
     def finish(self) -> None:
-        """Roots that could not be written are given up, or written the next time."""
+        """Reports the roots that could not be written: they go offline, or are written in the next round."""
         for failure in self._failures:
             self._owner.written_by_another()
             self._storage_failed(failure)

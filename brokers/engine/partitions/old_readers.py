@@ -1,4 +1,4 @@
-"""What a partition answers to clients from before format 2: messages instead of batches, segments instead of offsets.
+"""Responses to clients older than format 2: messages instead of batches, segments instead of offsets.
 
 `read_messages` may run in a thread of its own: it only reads, from a slice that keeps its file open.
 """
@@ -21,8 +21,10 @@ from brokers.engine.storage.files import FileSlice, StorageFailed, storage_error
 
 
 class Converted(NamedTuple):
-    """What was read for an old client; `failure` is what the disk said when it could not be read. `skipped_to` is the
-    offset behind what was read, if none of that was for an old client.
+    """Messages for an old client.
+
+    `failure` is the disk error of a failed read. `skipped_to` is the offset behind what was read if none of it can be
+    given to an old client.
     """
 
     error_code: int
@@ -31,15 +33,16 @@ class Converted(NamedTuple):
     skipped_to: int = -1
 
 
-def read_messages(partition: Partition, found: FileSlice, magic: int, first_offset: int, work: Work) -> Converted:
-    """The batches of `found` as messages of format `magic` from `first_offset` on (REC-31), none if no `work` is left.
+def read_messages(partition: Partition, file_slice: FileSlice, magic: int, first_offset: int, work: Work) -> Converted:
+    """Returns the batches of `file_slice` as messages of format `magic` (REC-31), from `first_offset` on, limited by
+    `work`.
 
-    Letting go of the slice, and telling the partition of its disk, is for the thread that owns them.
+    The thread that owns the slice releases it, and reports disk errors to the partition.
     """
     if work.is_over:
         return Converted(error_codes.NONE)
     try:
-        batches = os.pread(found.fd, found.length, found.position)
+        batches = os.pread(file_slice.fd, file_slice.length, file_slice.position)
         records = from_batches(batches, magic, first_offset, work)
         skipped_to = -1 if records else max((header.next_offset for _, header in scan_headers(batches)), default=-1)
         return Converted(error_codes.NONE, records, skipped_to=skipped_to)
@@ -56,19 +59,19 @@ def read_messages(partition: Partition, found: FileSlice, magic: int, first_offs
 def read_whole_batches(
     partition: Partition, offset: int, max_bytes: int, *, min_one_batch: bool, wait: bool = True
 ) -> ReadResult:
-    """As `Partition.read`; without `min_one_batch` a first batch over the limit is not answered at all (WIRE-28)."""
+    """Reads like `Partition.read`, but omits a first batch over the limit without `min_one_batch` (WIRE-28)."""
     result = partition.read(offset, max_bytes, min_one_batch=min_one_batch, wait=wait)
-    matching = result.slice
-    if matching is not None and matching.length > max_bytes and not min_one_batch:
-        matching.release()
+    records = result.slice
+    if records is not None and records.length > max_bytes and not min_one_batch:
+        records.release()
         return result._replace(slice=None)
     return result
 
 
 def segment_offsets(partition: Partition, timestamp: int, count_max: int, now_ms: int) -> tuple[int, list[int]]:
-    """`(error, offsets)`: where segments begin that were last written at or before `timestamp`, newest first (LOG-29).
+    """Returns (error code, base offsets of segments last written at or before `timestamp`), newest first (LOG-29).
 
-    The log's end counts as a segment of this moment; nothing above the high watermark is told.
+    The log end offset counts as a segment written now; offsets above the high watermark are omitted.
     """
     if timestamp < 0 and timestamp not in (EARLIEST, LATEST):
         return error_codes.UNSUPPORTED_VERSION, []
@@ -77,24 +80,24 @@ def segment_offsets(partition: Partition, timestamp: int, count_max: int, now_ms
     if not partition.is_leader:
         return error_codes.NOT_LEADER_OR_FOLLOWER, []
     log = partition.log
-    known: list[tuple[int, int]] = []
+    candidates: list[tuple[int, int]] = []
     try:
         for segment in log.segments:
             path = Path(segment.file.path)
             with storage_errors(segment.file.root):
                 written_ms = int(path.stat().st_mtime * 1000) if segment.size_bytes else segment.created_ms
-            known.append((max(segment.base_offset, log.log_start_offset), written_ms))
+            candidates.append((max(segment.base_offset, log.log_start_offset), written_ms))
     except StorageFailed as failure:
         partition.storage_failed(failure)
         return error_codes.KAFKA_STORAGE_ERROR, []
     if log.active.size_bytes:
-        known.append((log.log_end_offset, now_ms))
+        candidates.append((log.log_end_offset, now_ms))
     if timestamp == EARLIEST:
-        known = known[:1]
+        candidates = candidates[:1]
     elif timestamp != LATEST:
-        while known and known[-1][1] > timestamp:
-            known.pop()
-    offsets = [offset for offset, _ in reversed(known[-count_max:])] if count_max > 0 else []
+        while candidates and candidates[-1][1] > timestamp:
+            candidates.pop()
+    offsets = [offset for offset, _ in reversed(candidates[-count_max:])] if count_max > 0 else []
     offsets.sort(reverse=True)
     high_watermark = partition.high_watermark
     readable = [offset for offset in offsets if offset <= high_watermark]

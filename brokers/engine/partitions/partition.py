@@ -1,8 +1,8 @@
-"""One replica of a partition: the log, its role, and who waits for it.
+"""One replica of a partition: the log, its role, and the pending operations.
 
-Append checks, writes and advances the high watermark in one call; with one replica the high watermark is the log's end
-at once (REP-1), with more a `Leadership` says where it is. A failing disk turns into KAFKA_STORAGE_ERROR here, after
-the table was told.
+An append verifies, writes and advances the high watermark in one call. With one replica the high watermark is the log
+end offset (REP-1), with more a `Leadership` determines it. A disk error becomes KAFKA_STORAGE_ERROR here, after it was
+reported to the table.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ from brokers.engine.storage.producer_state import CachedBatch
 from brokers.engine.storage.segment import DamagedSegment
 from brokers.engine.storage.transactions import apply_control_batch
 
-# A request that does not say which leader epoch it believes in (LOG-32).
+# Leader epoch of a request that does not check it (LOG-32).
 NO_EPOCH = -1
-# Isolation levels: what is committed, what is stable, and (for followers alone) all there is.
+# Isolation levels: committed records, stable records, and (only for followers) all records.
 READ_UNCOMMITTED, READ_COMMITTED, LOG_END = 0, 1, 2
 
 
 class Partition:
-    """`topic` is the internal name. Read its fields freely; only the table and replication change its role."""
+    """One replica of a partition.
+
+    `topic` is the internal name. Fields may be read anywhere; only the table and replication change the role.
+    """
 
     __slots__ = (
         "config",
@@ -68,7 +71,7 @@ class Partition:
         self.topic_id = topic_id
         self.config = config
         self.storage_failed = storage_failed
-        # What its instance may still store, and its disk; set before it is led.
+        # Storage limit of the instance and free space of the disk; set before the partition is led.
         self.room: StorageRoom = UNBOUNDED
         self.disk: DiskSpace = ENOUGH
         self.is_leader = False
@@ -82,7 +85,7 @@ class Partition:
         self.leadership: Leadership | None = None
         self.waits: set[DelayedOperation] = set()
 
-    # -- what it holds ------------------------------------------------------------------------------------------------
+    # -- offsets and sizes --------------------------------------------------------------------------------------------
 
     @property
     def log_start_offset(self) -> int:
@@ -94,14 +97,14 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """Where the log starts of the replica in sync whose log starts first: what lies below is gone for good."""
+        """Lowest log start offset of the in-sync replicas: records below it are permanently deleted."""
         leadership = self.leadership
         start_offset = self.log.log_start_offset
         return start_offset if leadership is None else leadership.low_watermark(start_offset)
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it everything is committed, and so decided (TXN-20)."""
+        """Offset below which every record is committed and belongs to no open transaction (TXN-20)."""
         high_watermark = self.high_watermark
         pending = self.log.producers.transactions
         if pending.first_unstable_offset >= high_watermark:
@@ -118,7 +121,7 @@ class Partition:
 
     @property
     def last_fetched_epoch(self) -> int:
-        """The leader epoch of the last batch, -1 for an empty log: what a follower tells its leader (REP-15)."""
+        """Leader epoch of the last batch, -1 for an empty log; a follower sends it to its leader (REP-15)."""
         return self.log.epochs.latest
 
     # -- role ---------------------------------------------------------------------------------------------------------
@@ -126,9 +129,10 @@ class Partition:
     def become_leader(
         self, leader_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...], leader: int, now_ms: int
     ) -> None:
-        """Takes the lead in `leader_epoch` (LOG-30, REP-26); the same epoch again only updates replicas and ISR.
+        """Makes this replica the leader in `leader_epoch` (LOG-30, REP-26); the same epoch again only updates replicas
+        and ISR.
 
-        `now_ms` is of a clock that never jumps, here and in `follower_fetched`.
+        `now_ms` is from a monotonic clock, here and in `follower_fetched`.
         """
         begins = not self.is_leader or leader_epoch > self.leader_epoch
         if begins:
@@ -154,7 +158,7 @@ class Partition:
             self.leadership = None
 
     def become_follower(self, leader_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...], leader: int) -> None:
-        """Follows `leader`, or nobody for -1. Whoever waits here is answered (REP-12)."""
+        """Makes this replica a follower of `leader`, -1 for none; pending operations are answered (REP-12)."""
         self.resign()
         self.leader = leader
         self.leader_epoch = leader_epoch
@@ -162,13 +166,13 @@ class Partition:
         self.isr = isr
 
     def resign(self) -> None:
-        """Stops leading; whoever waits is answered (REP-12)."""
+        """Ends the leadership; pending operations are answered (REP-12)."""
         self.is_leader = False
         self.leader = NO_LEADER
         self._lose()
 
     def fail(self) -> None:
-        """Its disk is gone: every call answers KAFKA_STORAGE_ERROR from here on."""
+        """Takes the partition offline: every call answers KAFKA_STORAGE_ERROR from now on."""
         self.offline = True
         self._lose()
 
@@ -182,9 +186,10 @@ class Partition:
                 wait.on_lost(self)
 
     def follower_fetched(self, replica: int, replica_epoch: int, offset: int, start_offset: int, now_ms: int) -> bool:
-        """A replica fetched from `offset`: it holds everything below (REP-7, REP-11). Whether it may join the ISR.
+        """Records a fetch of a replica from `offset`: it has all records below (REP-7, REP-11).
 
-        Call only for an offset at which the follower's log agrees with this one.
+        Returns True if the replica may join the ISR. Must be called only for an offset at which the follower's log
+        agrees with this one.
         """
         leadership = self.leadership
         follower = None if leadership is None else leadership.followers.get(replica)
@@ -202,13 +207,15 @@ class Partition:
         )
 
     def propose_isr(self, isr: tuple[int, ...] | None) -> None:
-        """This leader writes `isr` to the documents; None when they have been read since (REP-24)."""
+        """Sets the ISR that this leader writes to the documents, None once they were read again (REP-24)."""
         if self.leadership is not None:
             self.leadership.propose(isr)
             self.advance_high_watermark()
 
     def advance_high_watermark(self) -> None:
-        """Where it is by what is known of the followers; never back (REP-11). Whoever waited for it is told."""
+        """Advances the high watermark to what the followers' progress allows (REP-11) and notifies pending
+        operations.
+        """
         before = self.high_watermark
         leadership = self.leadership
         end_offset = self.log.log_end_offset
@@ -242,9 +249,9 @@ class Partition:
     ) -> AppendResult:
         """Appends the one batch in `records`, rewriting its header in place; needs a writable view. Never waits.
 
-        With acks=-1 the caller then waits until `high_watermark` > the result's `last_offset`
-        (`DelayedReplication`). `verification_token` says what a batch of a transaction is entitled to (`verification`).
-        What the check inflates is taken from `budget`.
+        With acks=-1 the caller then waits until `high_watermark` > the result's `last_offset` (`DelayedReplication`).
+        `verification_token` authorizes a transactional batch (`verification`). Decompression during the check is
+        charged to `budget`.
         """
         log = self.log
         try:
@@ -258,8 +265,8 @@ class Partition:
             if acks == -1 and not self.has_enough_replicas():
                 return AppendResult(error_codes.NOT_ENOUGH_REPLICAS, log_start_offset=log.log_start_offset)
             rules = self.config.batch_rules
-            result = check_batch if ahead is None else ahead.checked
-            checked = result(records, size, rules, now_ms, budget)
+            check = check_batch if ahead is None else ahead.checked
+            checked = check(records, size, rules, now_ms, budget)
         except BatchRejected as fault:
             return AppendResult(
                 fault.code,
@@ -291,7 +298,7 @@ class Partition:
         return AppendResult(code, log_start_offset=self.log.log_start_offset, error_message=message)
 
     def write(self, checked: CheckedBatch, now_ms: int) -> AppendResult:
-        """Writes what was found good, and whoever waits for it is told. For this room."""
+        """Writes a verified batch and notifies pending operations; called only within this package."""
         log = self.log
         data, last_delta, max_timestamp, attributes, producer_id, producer_epoch, base_sequence = checked
         try:
@@ -327,7 +334,9 @@ class Partition:
         return AppendResult(0, base_offset, stamped_ms, log.log_start_offset, None, size, last_offset)
 
     def has_enough_replicas(self) -> bool:
-        """|ISR| >= min(min.insync.replicas, RF): asked before an acks=-1 append and before its answer (REP-12)."""
+        """True if |ISR| >= min(min.insync.replicas, RF), required before an acks=-1 append and before its response
+        (REP-12).
+        """
         return len(self.isr) >= effective_minimum(self.config.min_insync_replicas, len(self.replicas))
 
     # -- fetch and offsets --------------------------------------------------------------------------------------------
@@ -342,9 +351,9 @@ class Partition:
         current_leader_epoch: int = -1,
         wait: bool = True,
     ) -> ReadResult:
-        """Whole batches from `fetch_offset` on, about `max_bytes` of them; with `min_one_batch` the first anyway.
+        """Reads whole batches from `fetch_offset` on, about `max_bytes`; with `min_one_batch` the first in any case.
 
-        Unless it may `wait` for the disk it may answer `uncached` instead.
+        Without `wait`, the result may be `uncached` instead of waiting for the disk.
         """
         code = self.refusal(current_leader_epoch)
         if code:
@@ -365,24 +374,24 @@ class Partition:
         return ReadResult(0, self.high_watermark, self.last_stable_offset, log.log_start_offset, result)
 
     def limit(self, isolation: int) -> int:
-        """Where a reader's log ends."""
+        """Returns the end offset of the log for a reader of this isolation level."""
         if isolation == LOG_END:
             return self.log.log_end_offset
         return self.high_watermark if isolation == READ_UNCOMMITTED else self.last_stable_offset
 
     def disk_failed(self, error: OSError) -> None:
-        """Somebody else who read for it met this; it is given up with its disk, as if it had read itself."""
+        """Reports a disk error that another reader of this log met; the partition goes offline with its disk."""
         self.storage_failed(StorageFailed(self.log.root, error))
 
     def end_offset_for_epoch(self, leader_epoch: int, current_leader_epoch: int = -1) -> tuple[int, int, int]:
-        """(error, epoch, end offset) of the largest known epoch <= `leader_epoch` (LOG-31)."""
+        """Returns (error code, epoch, end offset) of the largest known epoch <= `leader_epoch` (LOG-31)."""
         code = self.refusal(current_leader_epoch)
         if code:
             return code, -1, -1
         return (error_codes.NONE, *self.log.epochs.end_offset(leader_epoch, self.log.log_end_offset))
 
     def refusal(self, current_leader_epoch: int) -> int:
-        """Why a reader is refused, 0 if it is not: disk, role, then the epoch it believes in (LOG-32)."""
+        """Returns the error code for a reader, 0 if it is accepted; checks disk, role and leader epoch (LOG-32)."""
         if self.offline:
             return error_codes.KAFKA_STORAGE_ERROR
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
@@ -391,7 +400,7 @@ class Partition:
         return error_codes.NONE if self.is_leader else error_codes.NOT_LEADER_OR_FOLLOWER
 
     def check(self) -> None:
-        """The invariants, for tests and role changes."""
+        """Asserts the invariants; called by tests and at role changes."""
         self.log.check()
         assert self.high_watermark <= self.log.log_end_offset, "the high watermark is past the end"
         assert not self.is_leader or self.leadership is not None or self.high_watermark == self.log.log_end_offset

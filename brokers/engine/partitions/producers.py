@@ -1,4 +1,4 @@
-"""Who writes to a partition with a producer id, for those who ask (DescribeProducers)."""
+"""Active producers of a partition, for DescribeProducers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from brokers.engine.storage.producer_state import NO_SEQUENCE
 
 
 class KnownProducer(NamedTuple):
-    """`transaction_first_offset` is -1 unless it has an open transaction, `last_sequence` -1 if it wrote no data."""
+    """State of one producer.
+
+    `transaction_first_offset` is -1 without an open transaction, and `last_sequence` is -1 if it wrote no data.
+    """
 
     producer_id: int
     epoch: int

@@ -1,4 +1,4 @@
-"""What a leader knows of one follower (REP-1, REP-21). Pure: offsets and times in, no clock, no log."""
+"""Progress of one follower as its leader knows it (REP-1, REP-21). Pure: offsets and times in, no clock, no log."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ UNKNOWN_EPOCH: Final = -1
 
 
 class FollowerProgress:
-    """Invariant: `caught_up_ms` is the last time at which the follower had everything that the leader had.
+    """Progress of one follower; `caught_up_ms` is the last time at which it had everything that the leader had.
 
-    `broker_epoch` is the incarnation in which the follower fetched last; -1 before it did, or when it does not say.
-    `keeps_up`: it was caught up so lately that it is about to join the ISR, if it is not in it.
+    `broker_epoch` is the incarnation of its last fetch, -1 before the first one or if it is not sent. `keeps_up` is
+    true if it was caught up so recently that it is about to join the ISR, or is in it.
     """
 
     __slots__ = (
@@ -26,7 +26,7 @@ class FollowerProgress:
     )
 
     def __init__(self, *, caught_up_ms: int = 0) -> None:
-        """A new leader knows nothing: ISR members are given `caught_up_ms` = now, the others 0 (REP-26)."""
+        """Initial state for a new leader: `caught_up_ms` is now for ISR members and 0 for others (REP-26)."""
         self.end_offset = UNKNOWN_OFFSET
         self.start_offset = UNKNOWN_OFFSET
         self.broker_epoch = UNKNOWN_EPOCH
@@ -38,7 +38,7 @@ class FollowerProgress:
     def fetched(
         self, offset: int, start_offset: int, leader_end_offset: int, now_ms: int, broker_epoch: int = UNKNOWN_EPOCH
     ) -> None:
-        """The follower asked for `offset`, so it holds everything below (REP-7)."""
+        """Records a fetch from `offset`, which confirms all records below it (REP-7)."""
         if offset >= leader_end_offset:
             self.caught_up(now_ms)
         elif offset >= self.leader_end_at_fetch and self.fetched_ms:
@@ -50,12 +50,12 @@ class FollowerProgress:
         self.leader_end_at_fetch = leader_end_offset
 
     def caught_up(self, at_ms: int) -> None:
-        """It had everything at that time."""
+        """Records that the follower had everything at that time."""
         if at_ms >= self.caught_up_ms:
             self.caught_up_ms = at_ms
             self.keeps_up = True
 
     def judge(self, now_ms: int, lag_ms_max: int) -> None:
-        """Call now and then: who was caught up too long ago does not keep up."""
+        """Clears `keeps_up` if the follower was last caught up too long ago; called periodically."""
         if now_ms - self.caught_up_ms > lag_ms_max:
             self.keeps_up = False

@@ -1,8 +1,9 @@
-"""`recovery-point-offset-checkpoint` (LOG-6, LOG-36): up to where a start need not look at a log.
+"""Recovery points of logs, in `recovery-point-offset-checkpoint` (LOG-6, LOG-36): a start verifies a log only above
+them.
 
-From there on a start takes missing offsets for something that a power cut took, and ends the log before them. A log
-that follows a cleaned one has such holes of right: the file does not name it before they are on disk, below its
-recovery point. A crash until then has all of it checked, and nothing cut.
+Above the recovery point, a start takes missing offsets for the result of a power cut and truncates the log before them.
+A replica of a compacted log has such holes legitimately: the file does not name it before they are on disk, below its
+recovery point. After a crash before that, the whole log is verified and nothing is truncated.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ from brokers.engine.storage import checkpoints
 
 
 class RecoveryPoints:
-    """Of all roots. Belongs to the table's thread, but for the writing of what was planned."""
+    """Recovery points of all roots; used in the table's thread, except for writing planned content."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.file = OffsetFile(checkpoints.RECOVERY_POINTS, roots)
-        # Behind the last hole, of logs that the file does not name, nor any plan for it.
+        # End offset of the last hole, for logs that neither the file nor a plan for it may name.
         self._holes: dict[PartitionKey, int] = {}
 
     def has_holes(self, key: PartitionKey, end_offset: int) -> bool:
-        """Somewhere below `end_offset`. Whether the file may name the log, and is to be written at once."""
+        """Records holes below `end_offset`; returns True if the file may name the log and must be written at once."""
         is_named = key not in self._holes
         self._holes[key] = end_offset
         return is_named
 
     def is_held_back(self, key: PartitionKey) -> bool:
-        """Whether the file does not name it for its holes."""
+        """True if the file does not name the log because of its holes."""
         return key in self._holes
 
     def may_name(self, key: PartitionKey, point: int) -> bool:
-        """Whether the log is to be named with this recovery point by what is planned now."""
+        """True if a plan may name the log with this recovery point."""
         end_offset = self._holes.get(key)
         if end_offset is None:
             return True
@@ -45,16 +46,19 @@ class RecoveryPoints:
         return True
 
     def not_named(self, key: PartitionKey, end_offset: int) -> None:
-        """What `may_name` allowed was not written, and the holes below `end_offset` may not be on disk."""
+        """Records that a name allowed by `may_name` was not written, so that holes below `end_offset` may not be on
+        disk.
+        """
         self._holes[key] = max(self._holes.get(key, end_offset), end_offset)
 
     def forget(self, key: PartitionKey) -> None:
-        """The log is deleted."""
+        """Forgets a deleted log."""
         self._holes.pop(key, None)
 
     def write(self, root: Path, partitions: Mapping[PartitionKey, Partition]) -> None:
-        """Of what is on disk by now, so that a kill leaves it: a power cut may take what was not flushed anyway. Raises
-        StorageFailed.
+        """Writes the current recovery points so that they survive a killed process. Raises StorageFailed.
+
+        No fsync is needed: a power cut may destroy unflushed records anyway.
         """
         offsets: Offsets = {}
         for key, partition in partitions.items():

@@ -1,6 +1,7 @@
-"""Files and directories that were given up, unlinked when their delay is over (LOG-44).
+"""Delayed removal of deleted files and directories (LOG-44).
 
-To unlink a file of a gigabyte takes the kernel half a second when its pages are in memory: not on the loop.
+The kernel takes half a second to unlink a file of a gigabyte whose pages are cached, so this does not run on the event
+loop.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from brokers.engine.storage.files import StorageFailed
 
 
 class RemovalBatch:
-    """What is due: `run` in any thread, then `finish` in the table's; `again` takes back what could not be removed."""
+    """Files due for removal: `run` in any thread, then `finish` in the table's; `again` requeues those that failed."""
 
     __slots__ = ("_again", "_due", "_failures", "_on_failure", "_stopped")
 
@@ -40,7 +41,7 @@ class RemovalBatch:
                 self._failures.append((path, failure))
 
     def stop(self) -> None:
-        """Leaves the rest to the next start, which removes whatever was given up. From any thread."""
+        """Leaves the remaining files to the next start, which removes all deleted ones. May be called in any thread."""
         self._stopped = True
 
     def finish(self) -> None:
@@ -51,7 +52,7 @@ class RemovalBatch:
 
 
 class Removals:
-    """In the order of their times. `on_failure` hears of a directory that fails (LOG-3)."""
+    """Queue of files by removal time; `on_failure` is called for a failed directory (LOG-3)."""
 
     __slots__ = ("_asked_ms", "_on_failure", "_waiting")
 
@@ -65,7 +66,7 @@ class Removals:
             heapq.heappush(self._waiting, (due_ms, path, root))
 
     def due(self, now_ms: int) -> RemovalBatch | None:
-        """Everything whose time has come, None if there is nothing. A clock that was set back puts nothing off."""
+        """Returns all files whose time has come, None if there are none. A clock that was set back delays nothing."""
         back_ms = self._asked_ms - now_ms
         if back_ms > 0:
             self._waiting = [(due_ms - back_ms, path, root) for due_ms, path, root in self._waiting]

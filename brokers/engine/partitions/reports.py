@@ -1,4 +1,4 @@
-"""What the table tells of itself: how a start went, and how its directories are."""
+"""Reports of the partition table: result of a start, and state of the log directories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from brokers.engine.storage.sanity_checks import Damage
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What the start found: partitions loaded, whether every root was stopped cleanly, bytes cut off torn ends."""
+    """Result of a start: partitions loaded, whether every root was stopped cleanly, bytes truncated."""
 
     partitions: int = 0
     clean: bool = True
@@ -21,20 +21,20 @@ class RecoveryReport:
     scanned_bytes: int = 0
     # Segments of an old message format that were rewritten.
     rewritten_segments: int = 0
-    # Segments that held offsets too far from their base, and became several.
+    # Segments with offsets too far from their base, which were split.
     split_segments: int = 0
-    # (topic, partition, why): logs that were not opened.
+    # (topic, partition, reason) of logs that were not opened.
     refused: list[tuple[str, int, str]] = field(default_factory=list)
-    # (topic, partition, what): files that were wrong, and were cut or made again.
+    # (topic, partition, damage) of files that were truncated or rebuilt.
     damages: list[tuple[str, int, Damage]] = field(default_factory=list)
-    # Directories that are named as a partition and hold nothing of one: left alone.
+    # Directories that are named like a partition but contain no file of one; they are ignored.
     foreign: list[str] = field(default_factory=list)
-    # Checkpoint files that were left out, and why.
+    # Checkpoint files that were ignored, and the reason.
     unreadable: dict[str, str] = field(default_factory=dict)
 
 
 class DirectoryState(NamedTuple):
-    """One root of `log.dirs`: what lies in it, and why it was given up if it was."""
+    """State of one root of `log.dirs`; `offline_reason` is None while it is online."""
 
     path: Path
     partitions: int
@@ -45,7 +45,7 @@ class DirectoryState(NamedTuple):
 def directory_states(
     roots: tuple[Path, ...], partitions: Iterable[Partition], offline: Mapping[Path, str]
 ) -> list[DirectoryState]:
-    """Every root as it is, in the order of the configuration. `offline`: why one is given up."""
+    """Returns the state of every root in the order of the configuration; `offline` has the reasons by path."""
     counts = dict.fromkeys(roots, 0)
     sizes = dict.fromkeys(roots, 0)
     for partition in partitions:

@@ -1,4 +1,4 @@
-"""What a partition answers. Named tuples of integers: the hot path makes one per request and nothing else."""
+"""Results of partition calls: named tuples of integers, of which the hot path allocates only one per request."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from brokers.engine.storage.files import FileSlice, UncachedFile
 
 
 class AppendResult(NamedTuple):
-    """The answer to one partition of a Produce request (REC-64). Offsets and times are -1 where Kafka says -1.
+    """Result for one partition of a Produce request (REC-64); offsets and times are -1 where Kafka uses -1.
 
-    `log_start_offset` is -1 with an error in the batch's shape and the real value with one found against the log's
-    state. `appended_bytes` is 0 for an error and for a duplicate (IDE-6). `last_offset` + 1 is the high watermark that
-    acks=-1 waits for.
+    `log_start_offset` is -1 with an error in the shape of the batch, and the real value with one that was found against
+    the state of the log. `appended_bytes` is 0 for an error and for a duplicate (IDE-6). `last_offset` + 1 is the high
+    watermark that acks=-1 waits for.
     """
 
     error_code: int
@@ -25,14 +25,14 @@ class AppendResult(NamedTuple):
     record_errors: tuple[tuple[int, str], ...] = ()
 
 
-# What a partition could not answer without waiting for the disk: `prefetch()` it in a thread, `release()` it in this
-# one, then ask again.
+# A file that must be read from disk first: `prefetch()` it in a thread, `release()` it in this one, and retry.
 Uncached = FileSlice | UncachedFile
 
 
 class ReadResult(NamedTuple):
-    """The answer to one partition of a Fetch request. `slice` is None when there is nothing to send; release it after
-    sending. With `uncached` there is no answer yet.
+    """Result for one partition of a Fetch request.
+
+    `slice` is None if there is nothing to send; it is released after sending. With `uncached` there is no result yet.
     """
 
     error_code: int
@@ -44,8 +44,9 @@ class ReadResult(NamedTuple):
 
 
 class ListedOffset(NamedTuple):
-    """The answer to one partition of a ListOffsets request; -1 everywhere when there is no such record (LOG-26). With
-    `uncached` there is no answer yet.
+    """Result for one partition of a ListOffsets request; all values are -1 if there is no such record (LOG-26).
+
+    With `uncached` there is no result yet.
     """
 
     error_code: int

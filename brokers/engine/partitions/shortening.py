@@ -1,4 +1,4 @@
-"""Deletes the oldest segments of a log before retention would, for an instance that is nearly full (decision 114)."""
+"""Early retention for an instance that is nearly full: deletes the oldest segments of a log (decision 114)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from brokers.engine.storage.files import StorageFailed
 
 
 def delete_oldest(table: PartitionTable, partition: Partition, count: int, now_ms: int) -> bool:
-    """So many segments of a partition that is led here, as retention does it; whoever follows hears of it at once.
-    Whether its disk allowed it.
+    """Deletes `count` of the oldest segments of a partition led here, and notifies its followers at once.
+
+    Returns False if the disk failed.
     """
     try:
         gone = partition.log.delete_oldest(count)
@@ -24,7 +25,7 @@ def delete_oldest(table: PartitionTable, partition: Partition, count: int, now_m
 
 
 def close_active(table: PartitionTable, partition: Partition, now_ms: int) -> None:
-    """Begins another segment, so that what the active one holds can be deleted."""
+    """Rolls the active segment, so that its records can be deleted."""
     try:
         partition.log.roll(now_ms)
     except StorageFailed as failure:

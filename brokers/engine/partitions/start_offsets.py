@@ -1,6 +1,6 @@
-"""Where logs start, kept in `log-start-offset-checkpoint` of each root (LOG-6, LOG-7).
+"""Log start offsets, in `log-start-offset-checkpoint` of each root (LOG-6, LOG-7).
 
-Two writers take turns, the round of flushes and a DeleteRecords that must not be forgotten.
+They are written by flush rounds, and by a DeleteRecords that must be durable before its response.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from brokers.engine.storage.log import Log
 
 
 class StartOffsets:
-    """The files of all roots. `plan` belongs to the table's thread; what it answers may be written in any."""
+    """Log start offset files of all roots; `plan` runs in the table's thread, and its result may be written in any."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self._file = OffsetFile(checkpoints.LOG_START_OFFSETS, roots)
 
     def plan(self, partitions: Iterable[Partition], roots: Iterable[Path]) -> StartOffsetsPlan:
-        """What the files of `roots` have to say at this moment. Only logs that start above their first segment, or that
-        would after a power cut which undoes deletions.
+        """Plans the current content of the files in `roots`.
+
+        It names only logs that start above their first segment, or that would after a power cut that undoes deletions.
         """
         offsets: dict[Path, dict[PartitionKey, int]] = {root: {} for root in roots}
         logs: list[tuple[Log, int]] = []
@@ -37,7 +38,7 @@ class StartOffsets:
 
 
 class StartOffsetsPlan:
-    """The content of the files as of its planning. `finish` in the table's thread, once what could be is written."""
+    """Content of the files at the time of planning; `finish` is called in the table's thread after the writes."""
 
     def __init__(
         self,
@@ -52,19 +53,19 @@ class StartOffsetsPlan:
         self._written: set[Path] = set()
 
     def write(self, root: Path) -> None:
-        """Durably, unless a later plan was faster. Raises StorageFailed."""
+        """Writes the file of one root durably, unless a later plan was written. Raises StorageFailed."""
         self._file.write(self._number, root, self._offsets[root])
         self._written.add(root)
 
     def finish(self) -> None:
-        """The logs may say what is kept of them."""
+        """Records in the logs which start offsets are on disk."""
         for log, offset in self._logs:
             if log.root in self._written:
                 log.start_kept(offset)
 
 
 class StartOffsetsBatch:
-    """One writing of the files of some roots. `run` anywhere, then `finish` in the table's thread."""
+    """One write of the files of some roots; `run` in any thread, then `finish` in the table's thread."""
 
     def __init__(
         self, roots: Sequence[Path], plan: StartOffsetsPlan, storage_failed: Callable[[StorageFailed], None]
@@ -82,7 +83,7 @@ class StartOffsetsBatch:
                 self._failures.append(failure)
 
     def finish(self) -> list[Path]:
-        """Roots that could not be written are given up; answers those that are to be written again."""
+        """Reports failed roots, which go offline; returns those whose write must be repeated."""
         self._plan.finish()
         for failure in self._failures:
             self._storage_failed(failure)

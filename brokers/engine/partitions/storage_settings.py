@@ -1,4 +1,4 @@
-"""What the table of partitions is told of its disks, and that none of them is left."""
+"""Disk settings of the partition table, and the error when no disk is usable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from brokers.engine.storage.files import OPEN_FILES_MAX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSettings:
-    """`defaults` are topic keys that this broker sets for all topics (`topic_config.topic_defaults`)."""
+    """Disk settings; `defaults` are topic keys that this broker sets for all topics (`topic_config.topic_defaults`)."""
 
     roots: tuple[Path, ...]
     broker_id: int
@@ -22,4 +22,4 @@ class StorageSettings:
 
 
 class NoUsableDirectory(Exception):
-    """Every root of `log.dirs` is offline; the broker cannot hold anything (LOG-3)."""
+    """Every root of `log.dirs` is offline, so the broker cannot store anything (LOG-3)."""

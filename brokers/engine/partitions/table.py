@@ -1,6 +1,6 @@
-"""Every partition this broker holds, and what it is to each: made on demand, led, followed, deleted.
+"""All partitions on this broker and their roles.
 
-The table is the only one that creates, deletes or re-roles a partition. It all lives in one thread.
+Only the table creates and deletes partitions and changes their roles; it runs in a single thread.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ __all__ = ["NoUsableDirectory", "PartitionTable", "StorageSettings"]
 
 
 class PartitionTable:
-    """Iterates over its partitions. `offline_directories` maps a failed root to the reason; `away` are the brokers that
-    are dead or stop, as the image says. `flusher` makes the logs durable.
+    """Table of the partitions on this broker; iterates over them.
+
+    `offline_directories` maps a failed root to the reason. `away` are the brokers that are dead or stopping according
+    to the image. `flusher` makes the logs durable.
     """
 
     def __init__(self, settings: StorageSettings) -> None:
@@ -52,7 +54,7 @@ class PartitionTable:
         self.offline_directories: dict[Path, str] = {}
         self._roots = [LogRoot(path) for path in settings.roots]
         self._partitions: dict[PartitionKey, Partition] = {}
-        self.recompresses = False  # some topic may want batches behind another codec than the producer's
+        self.recompresses = False  # True if a topic may require another codec than the producer's
         self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
         self._removals = Removals(self.storage_failed)
         self.flusher = LogFlusher(
@@ -65,16 +67,16 @@ class PartitionTable:
         )
         self.cleaned = CleanerTotals()
         self._next_retention_ms = self._next_expiry_ms = 0
-        # (topic, partition, directory) of logs that say that they are of another topic; whoever tells of it empties it.
-        self.set_aside: list[tuple[str, int, str]] = []
-        # Logs that a power cut left without a word of whose they are.
-        self._nobodys: set[PartitionKey] = set()
-        # Called with each partition that follows and whose log retention let begin later: nobody else moves it.
-        self.on_start_moved: Callable[[Partition], object] = _nobody
-        # Called with each partition whose log was cut at its end, or begun again.
-        self.on_shortened: Callable[[Partition], object] = _nobody
+        # (topic, partition, directory) of logs renamed as strays for another topic id; the reporter clears it.
+        self.new_strays: list[tuple[str, int, str]] = []
+        # Logs that have no topic id because of a power cut.
+        self._unidentified: set[PartitionKey] = set()
+        # Called with each follower partition whose log start was advanced by local retention.
+        self.on_start_moved: Callable[[Partition], object] = _ignore
+        # Called with each partition whose log was truncated or restarted.
+        self.on_shortened: Callable[[Partition], object] = _ignore
         self.away: frozenset[int] = frozenset()
-        self.room_of: Callable[[str], StorageRoom] = unbounded  # what the instance of a topic may still store
+        self.room_of: Callable[[str], StorageRoom] = unbounded  # storage limit of the instance of a topic
         self.disks = {path: DiskSpace() for path in settings.roots}
 
     def get(self, topic: str, index: int) -> Partition | None:
@@ -89,13 +91,13 @@ class PartitionTable:
     # -- start and stop -----------------------------------------------------------------------------------------------
 
     def recover(self, now_ms: int) -> RecoveryReport:
-        """Locks the roots and loads every partition found there, none of them leading.
+        """Locks the roots and loads every partition on them, as follower of no leader.
 
-        Raises DirectoryRefused (another broker's or locked root) and NoUsableDirectory; StorageFailed only for what
-        passes: half a root must not be served, nor begun again.
+        Raises DirectoryRefused (a root of another broker, or locked) and NoUsableDirectory; raises StorageFailed only
+        if it passes: a root must neither be served in part nor start empty.
         """
         report = RecoveryReport()
-        recovery = LogRecovery(self, self._partitions, self._nobodys, self._config({}))
+        recovery = LogRecovery(self, self._partitions, self._unidentified, self._config({}))
         for root in self._roots:
             try:
                 root.open(self.settings.broker_id, self.settings.cluster_id)
@@ -110,7 +112,9 @@ class PartitionTable:
         return report
 
     def close(self, *, broker_epoch: int = -1) -> None:
-        """Clean stop: everything flushed, checkpoints and snapshots written, then the marker of it (LOG-34)."""
+        """Stops cleanly: flushes everything, writes checkpoints and snapshots, then the clean shutdown marker
+        (LOG-34).
+        """
         for partition in self:
             partition.resign()
         self.flusher.close()
@@ -136,7 +140,7 @@ class PartitionTable:
     # -- disks --------------------------------------------------------------------------------------------------------
 
     def directory_failed(self, failure: StorageFailed) -> None:
-        """Gives up a root and everything on it (LOG-3)."""
+        """Takes a root and all its partitions offline (LOG-3)."""
         if failure.directory in self.offline_directories:
             return
         self.offline_directories[failure.directory] = str(failure.cause)
@@ -145,7 +149,7 @@ class PartitionTable:
                 partition.fail()
 
     def storage_failed(self, failure: StorageFailed) -> None:
-        """Gives up the root, unless what failed has changed nothing and passes."""
+        """Takes the root offline, unless the failure changed nothing and passes."""
         if failure.passes:
             self.files.ran_short(failure)
         else:
@@ -159,29 +163,28 @@ class PartitionTable:
             raise NoUsableDirectory("; ".join(f"{path}: {why}" for path, why in self.offline_directories.items()))
 
     def directories(self) -> list[DirectoryState]:
-        """Every root as it is, in the order of the configuration."""
+        """Returns the state of every root in the order of the configuration."""
         return directory_states(self.settings.roots, self._partitions.values(), self.offline_directories)
 
     def root_of(self, partition: Partition) -> LogRoot | None:
         return next((root for root in self._roots if root.path == partition.log.root), None)
 
-    # -- keeping house ------------------------------------------------------------------------------------------------
+    # -- maintenance --------------------------------------------------------------------------------------------------
 
     def size_bytes(self) -> int:
-        """Bytes on disk of all partitions."""
+        """Returns the size of all logs in bytes."""
         return sum(partition.log.size_bytes for partition in self._partitions.values())
 
     def maintain(self, now_ms: int, *, removing: bool = True) -> None:
-        """Retention, producer expiry, idle descriptors, and delayed removals unless somebody else sees to them. Call
-        every few seconds.
+        """Runs retention, producer expiry, closing of idle descriptors and, with `removing`, delayed removals.
 
-        Raises NoUsableDirectory when the last root is gone (LOG-3).
+        Called every few seconds. Raises NoUsableDirectory when the last root is offline (LOG-3).
         """
         for _ in self.maintenance(now_ms, removing=removing):
             pass
 
     def maintenance(self, now_ms: int, *, removing: bool = True) -> Iterator[None]:
-        """`maintain` in pieces: between any two of them partitions may come and go."""
+        """Runs `maintain` in steps; partitions may be added and removed between them."""
         self._need_a_root()
         if not 0 < self._next_retention_ms - now_ms <= self.settings.retention_interval_ms:  # or the clock was set back
             self._next_retention_ms = now_ms + self.settings.retention_interval_ms
@@ -196,7 +199,7 @@ class PartitionTable:
         yield from maintenance.rest_logs(self._partitions)
 
     def _apply_retention(self, now_ms: int) -> Iterator[None]:
-        for partition in maintenance.still_held(self._partitions):
+        for partition in maintenance.existing_partitions(self._partitions):
             self.apply_retention_to(partition, now_ms)
             yield
 
@@ -213,17 +216,17 @@ class PartitionTable:
             self.on_start_moved(partition)
 
     def remove_later(self, partition: Partition, paths: list[str], now_ms: int) -> None:
-        """Unlinks files that a partition gave up, after its delete delay, so that running reads finish (LOG-44)."""
+        """Unlinks deleted files of a partition after its delete delay, so that running reads finish (LOG-44)."""
         self._removals.add(paths, partition.log.root, now_ms + partition.config.file_delete_delay_ms)
 
     def plan_removals(self, now_ms: int) -> RemovalBatch | None:
-        """The files whose delay is over. Used like a flush."""
+        """Returns the files whose delay is over, used like a flush; None if there are none."""
         return self._removals.due(now_ms)
 
     # -- brokers ------------------------------------------------------------------------------------------------------
 
     def brokers_are_away(self, away: frozenset[int]) -> None:
-        """Nobody waits for these to come into an ISR."""
+        """Sets the brokers that are dead or stopping; high watermarks do not wait for them to join an ISR."""
         self.away = away
         for partition in self:
             if partition.leadership is not None:
@@ -243,16 +246,18 @@ class PartitionTable:
         now_ms: int,
         role: PartitionRole = ONLY_REPLICA,
     ) -> Partition:
-        """Leads the partition, creating it if it is not here; a log of an earlier topic of that name goes first.
+        """Makes this broker the leader, creating the partition if necessary; a log of an earlier topic of that name is
+        deleted.
 
-        Raises StorageFailed when the disk of the (new) partition fails, or if it `passes`: then nothing was done;
-        NoUsableDirectory.
+        If the partition was led before and is missing while a root is offline, it stays offline instead of starting
+        empty on another root. Raises NoUsableDirectory, and StorageFailed if the disk of the partition fails, or if the
+        failure passes and nothing was changed.
         """
         partition = self._hold(topic, index, topic_id, config, now_ms, role.is_known, was_led=leader_epoch > 0)
         me = self.settings.broker_id
         replicas, isr = role.replicas or (me,), role.isr or (me,)
         if partition.offline:
-            # Nothing is served, but somebody has to give it away to who can (`IsrPublisher.check_disks`).
+            # The offline partition is led, so that its leadership can be transferred (`IsrPublisher.check_disks`).
             partition.is_leader, partition.leader, partition.leader_epoch = True, me, leader_epoch
             partition.replicas, partition.isr = replicas, isr
             return partition
@@ -277,17 +282,17 @@ class PartitionTable:
         now_ms: int,
         role: PartitionRole,
     ) -> Partition:
-        """Follows the leader of `role`, if there is one; creates the partition as `become_leader` does."""
+        """Makes this broker a follower of the leader of `role` (-1: none for now); otherwise like `become_leader`."""
         partition = self._hold(topic, index, topic_id, config, now_ms, role.is_known)
         partition.become_follower(leader_epoch, role.replicas, role.isr, role.leader)
-        # Without a leader it may be this broker that is going to lead: then the holes are all that was left.
+        # Without a leader this broker may become the leader: then records behind holes are all that is left.
         if partition.log.hole_offset != NO_HOLE and role.leader >= 0:
             self._close_hole(partition, now_ms)
         return partition
 
     def _close_hole(self, partition: Partition, now_ms: int) -> None:
-        """A power cut before the first checkpoint may have taken what lies before something that it left. Only cleaning
-        makes holes otherwise; what comes behind this one is fetched anew.
+        """Truncates a log before a hole that a power cut made before the first checkpoint; later records are fetched
+        again.
         """
         log = partition.log
         self.files.need_room(log.root)
@@ -301,11 +306,10 @@ class PartitionTable:
         self.truncate(partition, hole_offset, now_ms)
 
     def truncate(self, partition: Partition, offset: int, now_ms: int) -> None:
-        """Removes every batch of a follower that holds `offset` or more: its leader never had it (REP-15, REP-16).
+        """Removes every batch of a follower that contains `offset` or a later one, which its leader never had (REP-15).
 
-        What was committed goes only if the leader was elected without having it. Where the topic allows no such
-        election it goes as well, or the logs would never agree again, and that is written down as an error (REP-17).
-        Raises StorageFailed.
+        Committed records are removed only if the leader was elected without them (REP-16), which is an error if the
+        topic forbids such an election (REP-17). Raises StorageFailed.
         """
         log = partition.log
         if max(offset, log.log_start_offset) < partition.high_watermark:
@@ -325,7 +329,7 @@ class PartitionTable:
             if offset >= log.log_end_offset:
                 log.epochs.truncate_end(offset)
                 return
-            _tell_damage(log, offset)
+            _report_damage(log, offset)
             gone = truncate_log(log, offset, now_ms)
         except StorageFailed as failure:
             self.directory_failed(failure)
@@ -333,9 +337,7 @@ class PartitionTable:
         self._shortened(partition, gone, recovery_point, now_ms)
 
     def restart_at(self, partition: Partition, offset: int, now_ms: int) -> None:
-        """Drops a follower's whole log and begins again at `offset`, where the leader's begins (REP-9). Raises
-        StorageFailed.
-        """
+        """Removes a follower's whole log and restarts it at the leader's log start (REP-9). Raises StorageFailed."""
         self.files.need_room(partition.log.root)
         try:
             gone = restart_log(partition.log, offset, now_ms)
@@ -349,7 +351,7 @@ class PartitionTable:
         log = partition.log
         partition.high_watermark = max(log.log_start_offset, min(partition.high_watermark, log.log_end_offset))
         if log.recovery_point < recovery_point:
-            # What is appended from here on must not pass for something that was on disk long ago.
+            # Records appended from now on must not be taken for ones that were on disk before.
             self.flusher.checkpoint_recovery_points()
         self.on_shortened(partition)
         self.remove_later(partition, gone, now_ms)
@@ -365,16 +367,16 @@ class PartitionTable:
         *,
         was_led: bool = False,
     ) -> Partition:
-        """The partition as it is here, or made; offline if its disk is. `was_led`: by somebody in an earlier epoch, so
-        that the topic may be as old as a log that nobody knows.
+        """Returns the existing or a new partition, offline if its disk is; `was_led` is true if an earlier epoch had a
+        leader.
         """
         partition = self._partitions.get((topic, index))
-        is_nobodys, start_offset = (topic, index) in self._nobodys, 0
-        if partition is not None and (is_nobodys or partition.topic_id not in (topic_id, NO_TOPIC_ID)):
-            # Of one that was held here the id came from the cluster. Of another its file says so, and may be damaged.
+        is_unidentified, start_offset = (topic, index) in self._unidentified, 0
+        if partition is not None and (is_unidentified or partition.topic_id not in (topic_id, NO_TOPIC_ID)):
+            # The topic id of a partition in use came from the cluster; otherwise it is from a file that may be damaged.
             self.delete(topic, index, now_ms=now_ms, keep=not partition.replicas)
-            if is_nobodys and was_led:
-                # If it was this topic's after all, what was deleted from it stays deleted.
+            if is_unidentified and was_led:
+                # If the log belonged to this topic after all, its deleted records stay deleted.
                 start_offset = partition.log.log_start_offset
             partition = None
         view = self._config(config)
@@ -395,7 +397,7 @@ class PartitionTable:
     def _create(self, topic: str, index: int, topic_id: bytes, config: TopicConfig, now_ms: int) -> Partition:
         self.files.need_room(self.settings.roots[0])
         if (topic, index) in self.flusher.outdated:
-            # A crash would give this log the start and the recovery point of another one of its name.
+            # After a crash this log would get the start offset and recovery point of an earlier one of its name.
             self.flusher.checkpoint_recovery_points()
         root, directory = self._make_directory(topic, index, topic_id)
         log = create_log(directory, root.path, topic, index, self.files, config.log, now_ms=now_ms)
@@ -403,7 +405,7 @@ class PartitionTable:
         return partition
 
     def _make_directory(self, topic: str, index: int, topic_id: bytes) -> tuple[LogRoot, str]:
-        """On the root that holds least; a disk that fails now leaves it to the next one."""
+        """Creates the directory on the root with the fewest partitions; if that disk fails, on the next one."""
         while online := self._online():
             root = min(online, key=lambda candidate: candidate.partitions)
             try:
@@ -415,7 +417,7 @@ class PartitionTable:
     def _replace_log(
         self, root: Path, topic: str, index: int, topic_id: bytes, config: TopicConfig, now_ms: int
     ) -> Partition:
-        """A partition whose log is out of reach: every call on it answers KAFKA_STORAGE_ERROR, nothing is written."""
+        """Returns a partition whose log is out of reach: it answers KAFKA_STORAGE_ERROR and nothing is written."""
         log = create_log(f"{root}/{topic}-{index}", root, topic, index, self.files, config.log, now_ms=now_ms)
         partition = self._partitions[topic, index] = Partition(log, topic_id, config, self.storage_failed)
         partition.fail()
@@ -426,25 +428,25 @@ class PartitionTable:
         if partition is not None:
             partition.resign()
 
-    def disown(self, partition: Partition) -> None:
-        """Nobody knows its topic any more. Should another one of that name need its place, the log is set aside."""
+    def release_unknown(self, partition: Partition) -> None:
+        """Resigns a partition whose topic is unknown; its log is renamed as a stray if another topic needs its name."""
         partition.resign()
         partition.replicas = ()
 
-    def own(self, partition: Partition, replicas: tuple[int, ...]) -> None:
-        """Binds a log that was neither led nor followed here to its topic, so that it is deleted with it."""
+    def assign(self, partition: Partition, replicas: tuple[int, ...]) -> None:
+        """Assigns a log that was neither led nor followed here to its topic, so that it is deleted with the topic."""
         partition.replicas = partition.replicas or replicas
 
     def delete(self, topic: str, index: int, *, now_ms: int, keep: bool = False) -> None:
-        """Drops the partition at once; its files go after the delete delay, so that running reads finish (LOG-47), or
-        are set aside for a person to look at (`keep`).
+        """Removes the partition; its files are deleted after the delete delay (LOG-47), or kept as a stray with
+        `keep`.
         """
         partition = self._partitions.pop((topic, index), None)
         if partition is None:
             return
         partition.resign()
         self.flusher.outdated.add((topic, index))
-        self._nobodys.discard((topic, index))
+        self._unidentified.discard((topic, index))
         self.flusher.recovery_points.forget((topic, index))
         root = self.root_of(partition)
         for segment in partition.log.segments:
@@ -453,7 +455,7 @@ class PartitionTable:
             return
         try:
             if keep:
-                self.set_aside.append((topic, index, root.set_aside(partition.log.directory)))
+                self.new_strays.append((topic, index, root.mark_stray(partition.log.directory)))
                 return
             renamed = root.mark_deleted(partition.log.directory)
         except StorageFailed as failure:
@@ -462,14 +464,14 @@ class PartitionTable:
         self.remove_later(partition, [renamed], now_ms)
 
     def use_defaults(self, defaults: Mapping[str, str], config_of: Callable[[str], Mapping[str, str]]) -> None:
-        """What topics without a word of their own go by, from the next batch on; `config_of` is a topic's own word."""
+        """Sets the broker's topic defaults from the next batch on; `config_of` returns a topic's own settings."""
         self.settings = replace(self.settings, defaults=defaults)
         self._configs.clear()
         for (topic, _), partition in self._partitions.items():
             _configure(partition, self._config(config_of(topic)))
 
     def update_config(self, topic: str, config: Mapping[str, str]) -> None:
-        """The topic's own settings changed; effective from the next batch."""
+        """Applies changed settings of a topic from the next batch on."""
         view = self._config(config)
         for (name, _), partition in self._partitions.items():
             if name == topic:
@@ -481,13 +483,13 @@ def _configure(partition: Partition, view: TopicConfig) -> None:
     partition.log.config = view.log_of(partition.topic, partition.index)
 
 
-def _tell_damage(log: Log, offset: int) -> None:
-    """The log is going to be cut before the damage, if there is any on the way to `offset`."""
+def _report_damage(log: Log, offset: int) -> None:
+    """Reports damage before `offset`, at which the log will be truncated."""
     try:
         log.position_of(offset)
     except DamagedSegment as met:
         damage.met(log, met, offset)
 
 
-def _nobody(_: Partition) -> None:
-    """Before something is followed, or cleaned."""
+def _ignore(_: Partition) -> None:
+    """Does nothing: the default callback before replication or cleaning is set up."""

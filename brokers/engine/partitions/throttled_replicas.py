@@ -1,4 +1,4 @@
-"""Which replicas of a topic are copied within a limit (QUO-60): all of them, or those that a list names."""
+"""Throttled replicas of a topic (QUO-60): all of them, or those in a list."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAIR: Final = re.compile(r"[0-9]+:[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
-    """`pairs` are (partition, broker); None means all."""
+    """Set of throttled replicas; `pairs` are (partition, broker), and None means all."""
 
     pairs: Set[tuple[int, int]] | None
 
@@ -22,12 +22,12 @@ class ThrottledReplicas:
 
 
 def is_list_of_replicas(value: str) -> bool:
-    """`*`, nothing, or `partition:broker` pairs."""
+    """True if the value is `*`, empty, or a list of `partition:broker` pairs."""
     return value in ("", ALL) or all(_PAIR.fullmatch(word.strip()) for word in value.split(","))
 
 
 def parse(value: str) -> ThrottledReplicas | None:
-    """None when no replica is named, which is how nearly every topic is."""
+    """Parses the setting; returns None if it names no replica, as for nearly every topic."""
     if value == ALL:
         return ThrottledReplicas(None)
     pairs = [word.strip().split(":") for word in value.split(",") if _PAIR.fullmatch(word.strip())]

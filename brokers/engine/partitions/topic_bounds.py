@@ -1,6 +1,6 @@
-"""How far a topic's own settings go where they cost others: what is beyond the operator's bound counts as the bound.
+"""Operator bounds for topic settings that cost other tenants: a value beyond the bound counts as the bound.
 
-The bounds are broker settings. They hold for what a topic says itself, whoever wrote it, not for the broker's defaults.
+The bounds are broker settings. They apply to a topic's own settings, whoever set them, not to the broker's defaults.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from brokers.engine.records.validation import LONG_MAX
 
 
 class Bound(NamedTuple):
-    """A broker setting that bounds a topic's: from below if `is_least`, otherwise from above."""
+    """A broker setting that bounds a topic setting: from below if `is_least`, otherwise from above."""
 
     broker_key: str
     default: int
@@ -25,42 +25,42 @@ BOUNDS: Final = {
         "log.segment.delete.delay.ms.max",
         60_000,
         False,
-        "The most that a topic's `file.delete.delay.ms` counts: deleted files take room that is no tenant's.",
+        "Maximum effective `file.delete.delay.ms` of a topic: deleted files take disk space that no tenant pays for.",
     ),
     "flush.messages": Bound(
         "log.flush.interval.messages.min",
         LONG_MAX,
         True,
-        "The least that a topic's `flush.messages` counts. As it stands no number of records forces a flush: how often "
-        "that would be depends on how fast a tenant produces, and all tenants share the disks.",
+        "Minimum effective `flush.messages` of a topic. By default no number of records triggers a flush: how often "
+        "it did would depend on how fast a tenant produces, and all tenants share the disks.",
     ),
     "flush.ms": Bound(
         "log.flush.interval.ms.min",
         30_000,
         True,
-        "The least that a topic's `flush.ms` counts: each flush makes all tenants of the disk wait.",
+        "Minimum effective `flush.ms` of a topic: each flush makes all tenants of the disk wait.",
     ),
 }
 
-# In force for `segment.bytes`, but not described instead of it: clients that read what they set find it.
+# Applied to `segment.bytes` without changing its described value: clients read back what they set.
 SEGMENT_BYTES: Final = Bound(
     "log.segment.bytes.min",
     1 << 20,
     True,
-    "The least that a topic's `segment.bytes` counts: each segment costs files, descriptors and memory.",
+    "Minimum effective `segment.bytes` of a topic: each segment costs files, descriptors and memory.",
 )
 BROKER_BOUNDS: Final = (*BOUNDS.values(), SEGMENT_BYTES)
 
 
 def segment_bytes(topic: Mapping[str, str], defaults: Mapping[str, str], configured_bytes: int) -> int:
-    """Size at which a log rolls. The broker's own default is the operator's, and counts as it is."""
+    """Returns the size in bytes at which a log rolls; the broker's own default is not bounded."""
     if not topic.get("segment.bytes"):
         return configured_bytes
     return max(configured_bytes, int(defaults.get(SEGMENT_BYTES.broker_key, SEGMENT_BYTES.default)))
 
 
 def beyond(name: str, topic: Mapping[str, str], defaults: Mapping[str, str]) -> str | None:
-    """Returns the bound that is in force instead of what `topic` says of `name`, None if what it says is."""
+    """Returns the bound that applies instead of the topic's value of `name`, None if none does."""
     bound = BOUNDS.get(name)
     if bound is None or not topic.get(name):
         return None

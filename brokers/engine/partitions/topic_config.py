@@ -1,4 +1,4 @@
-"""A topic's settings at work: checked when a client sets them, described when one asks, parsed for the engine.
+"""Topic settings in use: validated when a client sets them, described on request, parsed for the engine.
 
 The settings themselves are in `topic_settings`.
 """
@@ -22,16 +22,16 @@ from brokers.engine.storage.compaction.settings import CompactionRules
 from brokers.engine.storage.log import ROLLED_MS_MIN, LogConfig
 from brokers.engine.storage.retention import RetentionRules
 
-# However small a tenant sets it, a log rolls no oftener than this: each segment costs files and a descriptor.
+# Minimum size of an index: a log must not roll too often, because each segment costs files and a descriptor.
 INDEX_BYTES_MIN: Final = 64 * 1024
-# However large: what lies between two entries is searched by the loop that serves everybody, a thousand small batches a
-# millisecond, and the indexes of a log that is written to are in memory.
+# Maximum index interval and size: the event loop scans the log between two entries, about a thousand small batches per
+# millisecond, and the indexes of active segments are in memory.
 INDEX_INTERVAL_BYTES_MAX: Final = 64 * 1024
 INDEX_BYTES_MAX: Final = 10_485_760
 
 
 class ConfigSource(IntEnum):
-    """As DescribeConfigs numbers them."""
+    """Source of a setting, with the numbers of DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -41,14 +41,14 @@ class ConfigSource(IntEnum):
 
 
 class InvalidTopicConfig(ValueError):
-    """The key is unknown or read-only, or the value is not acceptable (INVALID_CONFIG, 40)."""
+    """The key is unknown or read-only, or the value is invalid (INVALID_CONFIG, 40)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedSetting:
-    """One line of a DescribeConfigs answer. No topic setting is sensitive.
+    """One entry of a DescribeConfigs response; no topic setting is sensitive.
 
-    `beyond`: what the topic says itself where the operator's bound is in force instead, and is the value.
+    If the operator's bound applies, it is the `value`, and `beyond` is the topic's own value.
     """
 
     setting: Setting
@@ -79,7 +79,7 @@ def _boolean(value: str) -> str:
     return value.lower()
 
 
-# What a value is written as once it was understood, the way Kafka does. Raise ValueError for one that is none.
+# Normalization of values as in Kafka, by type; raises ValueError for an invalid value.
 _FORMS: dict[ValueType, Callable[[str], str]] = {
     ValueType.BOOLEAN: _boolean,
     ValueType.STRING: str,
@@ -92,18 +92,18 @@ _FORMS: dict[ValueType, Callable[[str], str]] = {
 
 
 def formed(kind: ValueType, value: str) -> str:
-    """The value as it is kept. Raises ValueError for one that is none of its kind."""
+    """Returns the normalized value. Raises ValueError if it is not of this type."""
     return _FORMS[kind](value.strip())
 
 
 def check_writable(name: str, *, operator: bool = False) -> None:
-    """Raises InvalidTopicConfig for a key that only the operator may touch."""
+    """Raises InvalidTopicConfig for a key that only the operator may set."""
     if not operator and name in SETTINGS and SETTINGS[name].read_only:
         raise InvalidTopicConfig(f"Topic config {name} is set by the operator and cannot be changed")
 
 
 def is_written_back(name: str, value: str | None, topic: Mapping[str, str], defaults: Mapping[str, str]) -> bool:
-    """True for an operator's key with the value that is in force: clients read all settings, and write them back."""
+    """True for an operator's key with its current value: clients read all settings and write them back."""
     setting = SETTINGS.get(name)
     if setting is None or not setting.read_only or value is None:
         return False
@@ -115,7 +115,10 @@ def is_written_back(name: str, value: str | None, topic: Mapping[str, str], defa
 
 
 def check_value(name: str, value: str | None, *, operator: bool = False) -> str:
-    """The value as it is kept, if `name` may be set to it. Raises InvalidTopicConfig with a reason for the client."""
+    """Returns the normalized value if `name` may be set to it.
+
+    Raises InvalidTopicConfig with a reason for the client.
+    """
     setting = SETTINGS.get(name)
     if setting is None:
         raise InvalidTopicConfig(f"Unknown topic config name: {name}")
@@ -133,7 +136,7 @@ def check_value(name: str, value: str | None, *, operator: bool = False) -> str:
 
 
 def accepted(name: str, value_type: ValueType, accepts: Callable[[str], bool], value: str) -> str:
-    """The value as it is kept. Raises ValueError with a reason for the client."""
+    """Returns the normalized value. Raises ValueError with a reason for the client."""
     try:
         kept = formed(value_type, value)
         is_acceptable = accepts(kept)
@@ -152,9 +155,9 @@ def check_config(
     *,
     operator: bool = False,
 ) -> dict[str, str]:
-    """Returns the pairs of CreateTopics or AlterConfigs as they are kept, without what a tenant only writes back.
+    """Returns the normalized pairs of CreateTopics or AlterConfigs, without keys that a tenant only writes back.
 
-    `topic` and `defaults` are in force. Raises InvalidTopicConfig at the first pair that is not acceptable.
+    `topic` and `defaults` are the current settings. Raises InvalidTopicConfig at the first invalid pair.
     """
     return {
         name: check_value(name, value, operator=operator)
@@ -164,7 +167,7 @@ def check_config(
 
 
 def check_together(topic: Mapping[str, str], defaults: Mapping[str, str]) -> None:
-    """Settings that bound each other, as they are in effect, and what all of them weigh. Raises InvalidTopicConfig."""
+    """Checks settings that bound each other, and the total size of a configuration. Raises InvalidTopicConfig."""
     if sum(len(name) + encoded_bytes(value) for name, value in topic.items()) > TOPIC_CONFIG_BYTES_MAX:
         raise InvalidTopicConfig(
             f"The configuration of a topic has at most {TOPIC_CONFIG_BYTES_MAX} bytes; remove what is not needed"
@@ -178,8 +181,9 @@ def check_together(topic: Mapping[str, str], defaults: Mapping[str, str]) -> Non
 
 
 def check_message_bytes(after: Mapping[str, str], message_bytes_max: int | None, before: Mapping[str, str]) -> None:
-    """What an instance's topics may set as their largest batch; what was set `before` may stay. Raises
-    InvalidTopicConfig.
+    """Checks a topic's maximum batch size against the instance's limit; an unchanged value is accepted.
+
+    Raises InvalidTopicConfig.
     """
     name = "max.message.bytes"
     value = after.get(name)
@@ -192,9 +196,7 @@ def check_message_bytes(after: Mapping[str, str], message_bytes_max: int | None,
 
 
 def topic_defaults(broker_overrides: Mapping[str, str]) -> dict[str, str]:
-    """Topic keys that the broker's own keys (`log.segment.bytes`, …) set for all topics (LOG-45), and its bounds by
-    their own names.
-    """
+    """Returns the topic keys and bounds that the broker's own settings (`log.segment.bytes`, …) define (LOG-45)."""
     defaults = {}
     for setting in SETTINGS.values():
         if setting.broker_key in broker_overrides:
@@ -211,7 +213,7 @@ def topic_defaults(broker_overrides: Mapping[str, str]) -> dict[str, str]:
 
 
 def describe(topic: Mapping[str, str], defaults: Mapping[str, str]) -> list[DescribedSetting]:
-    """Every setting with its value and where it comes from, in the order of their names."""
+    """Returns every setting with its value and source, in the order of their names."""
     described = []
     for name, setting in SETTINGS.items():
         limit = topic_bounds.beyond(name, topic, defaults)
@@ -228,7 +230,7 @@ def describe(topic: Mapping[str, str], defaults: Mapping[str, str]) -> list[Desc
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """What the engine reads of a topic's settings; shared by all topics with the same ones."""
+    """Topic settings that the engine uses; shared by all topics with equal settings."""
 
     batch_rules: BatchRules
     log: LogConfig
@@ -245,11 +247,11 @@ class TopicConfig:
 
     @property
     def flushes(self) -> bool:
-        """Whether its logs are to be flushed sooner than the rounds of the broker do it."""
+        """True if its logs may need flushes more often than the broker's rounds."""
         return self.flush_messages < LONG_MAX or self.flush_ms < LONG_MAX
 
     def log_of(self, topic: str, index: int) -> LogConfig:
-        """What the log of one partition goes by: the jitter is a partition's own, so that many do not roll at once."""
+        """Returns the log settings of one partition with its own jitter, so that not all partitions roll at once."""
         if not self.segment_jitter_ms:
             return self.log
         jitter_ms = crc32(f"{topic}-{index}".encode()) % (self.segment_jitter_ms + 1)
@@ -261,13 +263,13 @@ def _index_limits(interval_bytes: int, index_bytes: int) -> tuple[int, int]:
 
 
 def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
-    """The view of a topic's settings over the broker's `defaults`. Unknown keys are ignored (ZK-3)."""
+    """Returns the engine's view of a topic's settings over the broker's `defaults`; unknown keys are ignored (ZK-3)."""
 
     def text(name: str) -> str:
         return topic.get(name) or defaults.get(name) or SETTINGS[name].default
 
     def words(name: str) -> set[str]:
-        """Of a list, which may be empty."""
+        """Returns the words of a list, which may be empty."""
         given = topic.get(name, defaults.get(name, SETTINGS[name].default))
         return {word.strip() for word in given.split(",") if word.strip()}
 

@@ -1,8 +1,8 @@
-"""The settings of a topic (spec N): names, types, defaults, what they mean and what they accept.
+"""Definitions of topic settings (spec N): names, types, defaults, documentation and accepted values.
 
-A tenant may set every key listed here except the read-only ones; where a value would let one tenant cost the others
-their disks, the operator's bound is in force instead (`topic_bounds`). A key that the engine does not honour is not in
-the list, unless Apache Kafka does not either.
+A tenant may set every key in the list except the read-only ones. Where a value would let one tenant use up the disks of
+others, the operator's bound applies instead (`topic_bounds`). A key that the engine does not implement is not in the
+list, unless Apache Kafka does not implement it either.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_LIMIT: Final = "-1"
 
 
 class ValueType(IntEnum):
-    """As DescribeConfigs numbers them."""
+    """Value types, with the numbers of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -38,10 +38,11 @@ class ValueType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key. `broker_key` is the broker-wide default's name; `accepts` says more than the type does.
+    """Definition of one setting.
 
-    `default_elsewhere`: the broker key has no default of its own; the value comes from another key (`log.retention.ms`
-    falls back to `log.retention.hours`).
+    `broker_key` is the name of the broker-wide default, and `accepts` checks more than the type. `default_elsewhere` is
+    true if the broker key has no default of its own and falls back to another key (`log.retention.ms` to
+    `log.retention.hours`).
     """
 
     name: str
@@ -66,14 +67,14 @@ def _one_of(*words: str) -> Callable[[str], bool]:
     return lambda value: value in words
 
 
-# Of Apache Kafka, from the first that named one to the last with ZooKeeper.
+# Versions of Apache Kafka, from the first with this setting to the last with ZooKeeper.
 _VERSION: Final = re.compile(
     r"(0\.(8\.[0-2]|9\.0|10\.[0-2]|11\.0)|1\.[01]|2\.[0-8]|3\.[0-9])(\.[0-9]+)*(-IV[0-9]+)?", re.ASCII
 )
 
 
 def _policies(value: str) -> bool:
-    """An empty list too: then nothing becomes of old segments."""
+    """True for a list of policies, also an empty one: then old segments are neither deleted nor compacted."""
     words = [word.strip() for word in value.split(",")] if value else []
     return all(word in ("delete", "compact") for word in words)
 
@@ -94,7 +95,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "cleanup.policy",
             _LIST,
             "delete",
-            "What becomes of old segments: `delete` removes them by age and size, "
+            "Policies for old segments: `delete` removes them by age and size, "
             "`compact` keeps the last value of each key.",
             "log.cleanup.policy",
             _policies,
@@ -103,7 +104,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "compression.type",
             _STRING,
             "producer",
-            "The codec batches are stored with; `producer` keeps what the producer chose.",
+            "Codec of stored batches; `producer` keeps the producer's codec.",
             "compression.type",
             _one_of("producer", *CODECS),
         ),
@@ -111,7 +112,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "delete.retention.ms",
             _LONG,
             "86400000",
-            "How long delete markers of a compacted topic stay readable.",
+            "Time for which tombstones of a compacted topic stay readable.",
             "log.cleaner.delete.retention.ms",
             _at_least(0),
         ),
@@ -119,7 +120,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "file.delete.delay.ms",
             _LONG,
             "60000",
-            "How long a deleted segment's files stay on disk, so that running reads finish.",
+            "Time for which the files of a deleted segment stay on disk, so that running reads finish.",
             "log.segment.delete.delay.ms",
             _at_least(0),
         ),
@@ -127,7 +128,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "flush.messages",
             _LONG,
             str(LONG_MAX),
-            "Records after which a log is forced to disk.",
+            "Number of records after which a log is flushed to disk.",
             "log.flush.interval.messages",
             _at_least(1),
         ),
@@ -135,7 +136,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "flush.ms",
             _LONG,
             str(LONG_MAX),
-            "Time after which a log is forced to disk.",
+            "Time after which a log is flushed to disk.",
             "log.flush.interval.ms",
             _at_least(0),
             default_elsewhere=True,
@@ -162,7 +163,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "leader.replication.throttled.replicas",
             _LIST,
             "",
-            "Replicas, as `partition:broker` or `*` for all, that are answered no faster than their leader's "
+            "Replicas, as `partition:broker` or `*` for all, that get records no faster than their leader's "
             "`leader.replication.throttled.rate` while they are not in sync.",
             "leader.replication.throttled.replicas",
             is_list_of_replicas,
@@ -172,7 +173,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "max.compaction.lag.ms",
             _LONG,
             str(LONG_MAX),
-            "The longest a record stays uncompacted.",
+            "Maximum time for which a record stays uncompacted.",
             "log.cleaner.max.compaction.lag.ms",
             _at_least(1),
         ),
@@ -180,7 +181,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "max.message.bytes",
             _INT,
             "1048588",
-            "The largest batch accepted, compressed, with its header.",
+            "Maximum size of a batch in bytes, compressed and with its header.",
             "message.max.bytes",
             _at_least(0, INT_MAX),
         ),
@@ -188,15 +189,15 @@ SETTINGS: Final[dict[str, Setting]] = {
             "message.downconversion.enable",
             _BOOLEAN,
             "true",
-            "Whether clients from before message format 2 are answered in their own format, which costs the broker "
-            "a conversion; `false` refuses them.",
+            "`true` converts records for clients older than message format 2, which costs the broker CPU time; "
+            "`false` refuses such clients.",
             "log.message.downconversion.enable",
         ),
         Setting(
             "message.format.version",
             _STRING,
             "3.0-IV1",
-            "Has no effect, as in Apache Kafka from 3.0 on: records are stored in message format 2 whatever it says.",
+            "Has no effect, as in Apache Kafka from 3.0 on: records are stored in message format 2 in any case.",
             "log.message.format.version",
             lambda value: _VERSION.fullmatch(value) is not None,
         ),
@@ -204,7 +205,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "message.timestamp.after.max.ms",
             _LONG,
             str(LONG_MAX),
-            "How far a record's timestamp may lie ahead of the broker's clock.",
+            "Maximum time by which a record's timestamp may be ahead of the broker's clock.",
             "log.message.timestamp.after.max.ms",
             _at_least(0),
         ),
@@ -212,7 +213,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "message.timestamp.before.max.ms",
             _LONG,
             str(LONG_MAX),
-            "How far a record's timestamp may lie behind the broker's clock.",
+            "Maximum time by which a record's timestamp may be behind the broker's clock.",
             "log.message.timestamp.before.max.ms",
             _at_least(0),
         ),
@@ -220,7 +221,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "message.timestamp.difference.max.ms",
             _LONG,
             str(LONG_MAX),
-            "Sets both timestamp bounds at once; the two separate keys win.",
+            "Sets both timestamp bounds at once; the two separate keys take precedence.",
             "log.message.timestamp.difference.max.ms",
             _at_least(0),
         ),
@@ -228,7 +229,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "message.timestamp.type",
             _STRING,
             "CreateTime",
-            "Whose clock stamps a record: the producer's (CreateTime) or the broker's (LogAppendTime).",
+            "Source of record timestamps: the producer (CreateTime) or the broker (LogAppendTime).",
             "log.message.timestamp.type",
             _one_of("CreateTime", "LogAppendTime"),
         ),
@@ -236,7 +237,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "min.cleanable.dirty.ratio",
             _DOUBLE,
             "0.5",
-            "The uncompacted share of a log that makes it worth compacting.",
+            "Minimum uncompacted share of a log before it is compacted.",
             "log.cleaner.min.cleanable.ratio",
             lambda value: 0 <= float(value) <= 1,
         ),
@@ -244,7 +245,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "min.compaction.lag.ms",
             _LONG,
             "0",
-            "The shortest a record stays uncompacted.",
+            "Minimum time for which a record stays uncompacted.",
             "log.cleaner.min.compaction.lag.ms",
             _at_least(0),
         ),
@@ -252,7 +253,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "min.insync.replicas",
             _INT,
             "1",
-            "Replicas that must be in sync for acks=all to succeed.",
+            "Number of replicas that must be in sync for acks=all to succeed.",
             "min.insync.replicas",
             _at_least(1, INT_MAX),
         ),
@@ -260,7 +261,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             CONSUME_BYTE_RATE,
             _LONG,
             NO_LIMIT,
-            "Bytes per second of batches that all readers of the topic get together; -1 is no limit.",
+            "Maximum bytes per second of batches for all consumers of the topic together; -1 means no limit.",
             CONSUME_BYTE_RATE,
             _is_rate,
         ),
@@ -268,7 +269,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             PRODUCE_BYTE_RATE,
             _LONG,
             NO_LIMIT,
-            "Bytes per second of batches that all producers of the topic write together; -1 is no limit.",
+            "Maximum bytes per second of batches from all producers of the topic together; -1 means no limit.",
             PRODUCE_BYTE_RATE,
             _is_rate,
         ),
@@ -276,7 +277,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "preallocate",
             _BOOLEAN,
             "false",
-            "Whether a segment takes its full size on disk at once; files grow as they are written.",
+            "Allocates the full size of a segment at once; only `false` is supported, files grow as they are written.",
             "log.preallocate",
             lambda value: value.lower() == "false",
             read_only=True,
@@ -285,7 +286,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "retention.bytes",
             _LONG,
             "-1",
-            "Bytes a partition keeps before its oldest segments go; -1, as any negative number, is no limit.",
+            "Bytes that a partition keeps before its oldest segments are deleted; a negative number means no limit.",
             "log.retention.bytes",
             _at_least(-LONG_MAX - 1),
         ),
@@ -293,7 +294,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "retention.ms",
             _LONG,
             "604800000",
-            "Time a partition keeps records before their segments go; -1 is for ever.",
+            "Time for which a partition keeps records before their segments are deleted; -1 means for ever.",
             "log.retention.ms",
             _at_least(-1),
             default_elsewhere=True,
@@ -302,7 +303,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "segment.bytes",
             _INT,
             "1073741824",
-            "Bytes after which a log starts another segment; less than `log.segment.bytes.min` counts as that.",
+            "Size in bytes at which a log starts another segment; at least `log.segment.bytes.min` applies.",
             "log.segment.bytes",
             _at_least(14, INT_MAX),
         ),
@@ -310,7 +311,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "segment.index.bytes",
             _INT,
             "10485760",
-            "The largest offset index of a segment.",
+            "Maximum size in bytes of a segment's offset index.",
             "log.index.size.max.bytes",
             _at_least(4, INT_MAX),
         ),
@@ -318,7 +319,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "segment.jitter.ms",
             _LONG,
             "0",
-            "The most that is taken off `segment.ms`, another time for each partition, so that not all roll at once.",
+            "Maximum time subtracted from `segment.ms`, different for each partition, so that not all roll at once.",
             "log.roll.jitter.ms",
             _at_least(0),
             default_elsewhere=True,
@@ -336,7 +337,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "unclean.leader.election.enable",
             _BOOLEAN,
             "false",
-            "Whether a replica that lost records may lead when no other can.",
+            "`true` allows a replica that lacks records to become the leader if no other can.",
             "unclean.leader.election.enable",
         ),
     )

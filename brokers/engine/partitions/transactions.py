@@ -1,7 +1,7 @@
-"""What a leader does for coordinators on one partition: it verifies a producer's transaction, ends it (TXN-14, TXN-15,
-TXN-27), and appends their own state.
+"""Requests of transaction coordinators to a partition leader: verifies and ends transactions (TXN-14, TXN-15, TXN-27).
 
-Where they begin and end in the log is the storage's to know (`storage.transactions`), on every replica alike.
+It also appends the coordinators' own state. All replicas track the begin and end of transactions in the log
+(`storage.transactions`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
 from brokers.engine.records.control import ABORT, COMMIT, end_marker
 
-# The append will be refused anyway: there is nothing to verify.
+# Result for an append that will be refused, so that no verification is needed.
 NOT_LED: Final = -1
 
 
 def begin_verification(partition: Partition, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
-    """the token to append with once the coordinator said that the partition belongs to the producer's transaction;
-    OPEN if there is nothing to ask, NOT_LED if the append will be refused anyway.
+    """Returns the token for an append once the coordinator has confirmed the producer's transaction.
+
+    Returns OPEN if no verification is needed, NOT_LED if the append will be refused anyway.
     """
     if partition.offline or not partition.is_leader:
         return NOT_LED
@@ -34,8 +35,9 @@ def begin_verification(partition: Partition, producer_id: int, epoch: int, seque
 def append_state(
     partition: Partition, batch: bytearray, now_ms: int, verification_token: int = UNVERIFIED_OK
 ) -> AppendResult:
-    """Appends a coordinator's batch (`build_batch`) as with acks=-1. It has no sequences; transactional, it begins a
-    transaction or goes on with it.
+    """Appends a coordinator's batch (`build_batch`) like acks=-1.
+
+    The batch has no sequences; a transactional one begins a transaction or continues it.
     """
     refusal = _refusal(partition)
     if refusal:
@@ -70,7 +72,7 @@ def append_state(
 def append_marker(
     partition: Partition, producer_id: int, epoch: int, coordinator_epoch: int, committed: bool, now_ms: int
 ) -> AppendResult:
-    """Ends the producer's transaction here, if one is open (TXN-14); repeated markers do no harm."""
+    """Ends the producer's transaction in this partition, if one is open (TXN-14); repeated markers do no harm."""
     refusal = _refusal(partition)
     if refusal:
         return AppendResult(refusal)
@@ -91,7 +93,7 @@ def append_marker(
 
 
 def _refusal(partition: Partition) -> int:
-    """What every append with acks=-1 is refused for."""
+    """Returns the error code for an append with acks=-1, 0 if it is accepted."""
     if partition.offline:
         return error_codes.KAFKA_STORAGE_ERROR
     if not partition.is_leader:

@@ -1,5 +1,6 @@
-"""Whether a client's batch may be part of a transaction on one partition (TXN-15, REC-44), by what its log knows of
-producers. What is found good is written by the partition.
+"""Checks of transactional batches of clients against the producer state of a log (TXN-15, REC-44).
+
+The partition writes the batches that pass.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from brokers.engine.records.validation import CheckedBatch
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.producer_state import CachedBatch
 
-# What entitles a batch to open a transaction here. A token of `transactions.begin_verification` is greater than all of
+# Authorization of a batch to open a transaction. A token of `transactions.begin_verification` is greater than all of
 # these.
 OPEN: Final = 0
-"""Nothing: the producer's transaction must be open already, in this epoch."""
+"""None: the producer's transaction must be open already, in this epoch."""
 UNVERIFIED_OK: Final = -1
-"""Nobody asks the coordinator (`transaction.partition.verification.enable` is off)."""
+"""Verification is disabled (`transaction.partition.verification.enable` is off)."""
 NO_TXN_ID: Final = -2
-"""The request names no transactional id: there is no part in any transaction for it (REC-44)."""
+"""The request has no transactional id, so it may not use transactions (REC-44)."""
 
 
 def answered_before(known: CachedBatch, log_start_offset: int) -> AppendResult:
-    """A batch that was sent once more: nothing is appended (IDE-6)."""
+    """Returns the result for a duplicate batch, which is not appended (IDE-6)."""
     base_offset = known.last_offset - known.offset_delta
     return AppendResult(
         error_codes.NONE, base_offset, known.timestamp_ms, log_start_offset, last_offset=known.last_offset
@@ -31,8 +32,9 @@ def answered_before(known: CachedBatch, log_start_offset: int) -> AppendResult:
 
 
 def check_transactional(log: Log, checked: CheckedBatch, verification_token: int) -> AppendResult | None:
-    """The answer to a batch that is not to be written, None for one that is. In the order in which Kafka refuses one: a
-    duplicate is none, then who is not verified, then epoch and sequence.
+    """Returns the result for a batch that must not be written, None if it must be.
+
+    Checks run in Kafka's order: duplicate, verification, epoch, sequence.
     """
     _, last_delta, _, _, producer_id, epoch, sequence = checked
     producers = log.producers
@@ -52,7 +54,7 @@ def check_transactional(log: Log, checked: CheckedBatch, verification_token: int
         code = error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
     if not code:
         error_code = producers.check(producer_id, epoch, sequence, last_delta, True)
-        # What is cached was found above.
+        # a duplicate was detected above
         code = error_code if isinstance(error_code, int) else error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
     if code:
         return AppendResult(code, log_start_offset=log.log_start_offset)

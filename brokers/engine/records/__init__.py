@@ -1,1 +1,4 @@
-"""The record batch: one layout on the wire and on disk (REC-2). Knows bytes, not files, not frames."""
+"""Record batches: one format on the network and on disk (REC-2).
+
+Works on bytes and is independent of files and frames.
+"""

@@ -1,7 +1,7 @@
-"""The v2 batch header as it lies in a buffer (REC-20): one precompiled struct, no object per record.
+"""Header of a v2 record batch in a buffer (REC-20): one precompiled struct, no object per record.
 
-Positions are relative to the first byte of the batch. The broker may write the base offset and the leader epoch freely,
-because the checksum starts after them (REC-21); whatever else it writes, it must call `seal` afterwards.
+Positions are relative to the first byte of the batch. The broker may write base offset and leader epoch freely, because
+the checksum starts after them (REC-21); after any other write it must call `seal`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Buffer = bytes | bytearray | memoryview
 
 MAGIC: Final = 2
 HEADER_BYTES: Final = 61
-LOG_OVERHEAD_BYTES: Final = 12  # base offset and length, which the length does not count
+LOG_OVERHEAD_BYTES: Final = 12  # base offset and length, which the length field does not include
 UP_TO_MAGIC_BYTES: Final = 17
 ENTRY_LENGTH_MIN: Final = 14  # a v0 message without key and value (REC-7)
 
 CRC_AT: Final = 17
 CHECKED_FROM: Final = 21
 MAGIC_AT: Final = 16
-ATTRIBUTES_AT: Final = 22  # of its two bytes the one that is in use
+ATTRIBUTES_AT: Final = 22  # the second of its two bytes, which has all flags in use
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -46,7 +46,7 @@ _CRC = Struct(">I")
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before the records."""
+    """Fields of the 61 bytes before the records."""
 
     base_offset: int
     length: int
@@ -92,18 +92,18 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
-    """The header at byte `at`. Raises struct.error when fewer than 61 bytes are there."""
+    """Returns the header at byte `at`. Raises struct.error if fewer than 61 bytes are left."""
     return BatchHeader._make(HEADER.unpack_from(buffer, at))
 
 
 def record_count(batch: Buffer) -> int:
-    """How many records the batch that begins here says it has. Raises struct.error as `read_header` does."""
+    """Returns the record count in the header of the batch. Raises struct.error like `read_header`."""
     count: int = _RECORD_COUNT.unpack_from(batch, 57)[0]
     return count
 
 
 def advance_sequence(sequence: int, by: int) -> int:
-    """Sequence numbers wrap from 2^31-1 to 0 (REC-23); -1 (no sequence) stays."""
+    """Returns the sequence number `by` later, which wraps from 2^31-1 to 0 (REC-23); -1 (no sequence) stays."""
     if sequence < 0:
         return sequence
     sequence += by
@@ -111,8 +111,9 @@ def advance_sequence(sequence: int, by: int) -> int:
 
 
 def wrapped(number: int) -> int:
-    """As 64-bit arithmetic has it: times that a producer made up may run over (REC-23), and every reader must tell the
-    same ones.
+    """Returns the number wrapped to 64 bits.
+
+    Timestamps set by a producer may overflow (REC-23), and every reader must get the same ones.
     """
     if LONG_MIN <= number <= LONG_MAX:
         return number
@@ -120,18 +121,20 @@ def wrapped(number: int) -> int:
 
 
 def checksum(batch: Buffer) -> int:
-    """crc32c over everything after the checksum field of the batch that fills `batch`."""
+    """Returns the crc32c of everything after the checksum field of the batch that fills `batch`."""
     return crc32c(memoryview(batch)[CHECKED_FROM:])
 
 
 def assign(batch: memoryview | bytearray, base_offset: int, leader_epoch: int) -> None:
-    """Gives the batch its place in the log; the checksum is unaffected."""
+    """Sets the base offset and the leader epoch of the batch; the checksum is not affected."""
     _BASE_OFFSET.pack_into(batch, 0, base_offset)
     _LEADER_EPOCH.pack_into(batch, LOG_OVERHEAD_BYTES, leader_epoch)
 
 
 def stamp(batch: memoryview | bytearray, attributes: int, max_timestamp: int) -> None:
-    """Rewrites attributes and maximum timestamp (LogAppendTime, or a claim that was wrong) and seals the batch."""
+    """Sets attributes and maximum timestamp (for LogAppendTime or to correct a wrong maximum) and updates the
+    checksum.
+    """
     ATTRIBUTES.pack_into(batch, 21, attributes)
     MAX_TIMESTAMP.pack_into(batch, 35, max_timestamp)
     seal(batch)
@@ -143,7 +146,7 @@ def seal(batch: memoryview | bytearray) -> None:
 
 
 def scan_headers(buffer: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of every complete v2 batch from `start`; stops at a cut or foreign entry."""
+    """Yields (position, header) of every complete v2 batch from `start`; stops at an incomplete or foreign entry."""
     end = len(buffer)
     while start + HEADER_BYTES <= end:
         header = read_header(buffer, start)

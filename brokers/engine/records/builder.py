@@ -1,4 +1,4 @@
-"""Builds v2 batches: for what the broker itself writes (usage, markers) and for tests. Clients' batches are never
+"""Builds v2 batches that the broker itself writes (usage, markers), and those of tests; clients' batches are not
 rebuilt.
 """
 
@@ -16,7 +16,7 @@ NO_TIMESTAMP = -1
 
 
 class Record(NamedTuple):
-    """One record as an application sees it. `timestamp_ms` -1 means none."""
+    """A record as an application sees it; a `timestamp_ms` of -1 means none."""
 
     timestamp_ms: int
     key: bytes | None
@@ -25,7 +25,7 @@ class Record(NamedTuple):
 
 
 def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytes:
-    """The record with its length prefix (REC-22)."""
+    """Returns the encoded record with its length prefix (REC-22)."""
     body = bytearray(b"\x00")
     body += encode_signed(timestamp_delta)
     body += encode_signed(offset_delta)
@@ -80,15 +80,16 @@ def build_batch(
 
 
 def records_block(data: bytes | memoryview) -> bytes:
-    """The inflated records of the one batch that fills `data`. Raises compression.Undecodable or Oversized."""
+    """Returns the decompressed records of the batch that fills `data`. Raises compression.Undecodable or Oversized."""
     header = layout.read_header(data)
     payload = data[layout.HEADER_BYTES : header.size_bytes]
     return bytes(payload) if header.codec == NONE else inflate(header.codec, payload)
 
 
 def read_records(data: bytes | memoryview) -> list[tuple[int, Record]]:
-    """(offset, record) of every record of the one batch that fills `data` (REC-23). Raises walk.Malformed, compression
-    errors.
+    """Returns (offset, record) of every record of the batch that fills `data` (REC-23).
+
+    Raises walk.Malformed, compression.Undecodable or compression.Oversized.
     """
     header = layout.read_header(data)
     block = records_block(data)
@@ -105,8 +106,10 @@ def read_records(data: bytes | memoryview) -> list[tuple[int, Record]]:
 
 
 def recompress(data: memoryview | bytes, codec: int, bytes_max: int, block: bytes | None = None) -> bytearray:
-    """The same batch behind another codec (REC-32), of at most `bytes_max`; with the records of `block` if there is
-    one. Raises compression.Undecodable or Oversized.
+    """Returns the batch with another codec (REC-32), at most `bytes_max` long, and with the records of `block` if it is
+    given.
+
+    Raises compression.Undecodable or Oversized.
     """
     header = layout.read_header(data)
     payload = deflate_within(codec, records_block(data) if block is None else block, bytes_max - layout.HEADER_BYTES)

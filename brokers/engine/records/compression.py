@@ -1,6 +1,7 @@
-"""The four codecs of a record batch (REC-3, REC-4), with bounded output: a small bomb must not become a big one.
+"""The four compression codecs of a record batch (REC-3, REC-4), with bounded output against decompression bombs.
 
-Data that does not inflate raises `Undecodable`; data that inflates past `INFLATED_BYTES_MAX` raises `Oversized`.
+Data that cannot be decompressed raises `Undecodable`; data that decompresses to more than `INFLATED_BYTES_MAX` raises
+`Oversized`.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ import zstandard
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES: Final = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 
-# 32 times the default max.message.bytes: wide enough for honest batches, and inflating that much takes 10 to 40 ms.
+# 32 times the default max.message.bytes: sufficient for real batches, and decompressing that much takes 10 to 40 ms.
 INFLATED_BYTES_MAX: Final = 32 * 1024 * 1024
 
-# Streaming writers declare no size; a buffer of this guess holds nearly all that they send.
+# Streaming writers declare no size; a buffer of this estimate is sufficient for nearly all of their data.
 ZSTD_GUESS_BYTES_MIN: Final = 128 * 1024
 ZSTD_GUESS_RATIO: Final = 16
 GZIP_LEVEL: Final = 6
-GZIP_WBITS: Final = 31  # zlib's word for the format of gzip
+GZIP_WBITS: Final = 31  # the window size argument of zlib for the gzip format
 DEFLATED_AT_ONCE_BYTES: Final = 256 * 1024
-# The largest that other readers take unasked: producers at levels 20 to 22 declare it, however little they send. Of
-# such a window only as much memory is touched as comes out.
+# The largest window that other readers accept by default: producers at levels 20 to 22 declare it for any amount of
+# data. Only as much memory of the window is used as there is output.
 ZSTD_WINDOW_BYTES_MAX: Final = 128 * 1024 * 1024
 
-# A member or a block that inflates to nothing costs time all the same. Writers put everything into one gzip member, and
-# 1 KB and more into a block of snappy.
+# A gzip member or snappy block without output costs time all the same. Writers use a single gzip member, and snappy
+# blocks of 1 KB or more.
 GZIP_MEMBERS_MAX: Final = 64
 SNAPPY_BLOCK_COUNTS_BYTES: Final = 1024
 SNAPPY_BLOCKS_MAX: Final = INFLATED_BYTES_MAX // SNAPPY_BLOCK_COUNTS_BYTES
@@ -45,22 +46,22 @@ _LENGTH = Struct(">i")
 _GZIP_LENGTH: Final = Struct("<I")  # at the end of a member
 _LZ4_LENGTH: Final = Struct("<I")  # before each block
 _LZ4_UNCOMPRESSED: Final = 0x8000_0000
-_LZ4_HEADER_BYTES: Final = 7  # without the length of the content, which Kafka's clients do not write
+_LZ4_HEADER_BYTES: Final = 7  # without the content length, which Kafka's clients do not write
 _LZ4_CONTENT_LENGTH: Final = 0x08
 _LZ4_CHECKSUMS: Final = 0x10
 _LZ4_BLOCK_BYTES: Final = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1024 * 1024}
 
 
 class Undecodable(ValueError):
-    """The bytes are not what their codec writes."""
+    """The data is not valid for its codec."""
 
 
 class Oversized(ValueError):
-    """The data would inflate to more than the limit."""
+    """The data would decompress to more than the limit."""
 
 
 def inflate(codec: int, data: bytes | memoryview, bytes_max: int = INFLATED_BYTES_MAX) -> bytes:
-    """The records block behind `codec` (1 to 4). Raises Undecodable or Oversized."""
+    """Returns the decompressed data of `codec` (1 to 4). Raises Undecodable or Oversized."""
     try:
         return _INFLATE[codec](data, bytes_max)
     except (Undecodable, Oversized):
@@ -78,16 +79,16 @@ def inflate(codec: int, data: bytes | memoryview, bytes_max: int = INFLATED_BYTE
 
 
 def declares_at_most(codec: int, data: memoryview, bytes_max: int) -> bool:
-    """Whether `data` says of itself that it inflates to so little; false where it does not say. Looks at lengths alone.
+    """True if the data declares that it decompresses to at most `bytes_max`; False if it declares no size.
 
-    What gzip says is of its last member: who believes it gives `inflate` the same limit.
+    Only lengths are read. A gzip length covers only the last member, so `inflate` must be called with the same limit.
     """
     if len(data) > bytes_max or codec not in _DECLARED:
         return False
     try:
         return _DECLARED[codec](data, bytes_max) <= bytes_max
     except (ValueError, IndexError, struct_error, zstandard.ZstdError, cramjam.DecompressionError):
-        return True  # damaged, which its decoder finds out at once
+        return True  # damaged data, which its decoder detects at once
 
 
 def _declared_by_gzip(data: memoryview, _bytes_max: int) -> int:
@@ -101,7 +102,7 @@ def _declared_by_snappy(data: memoryview, bytes_max: int) -> int:
     while position < len(data) and total <= bytes_max:
         (length,) = _LENGTH.unpack_from(data, position)
         position += 4
-        # A block takes its time, however little it holds.
+        # A block takes time even if it is nearly empty.
         total += max(
             int(cramjam.snappy.decompress_raw_len(data[position : position + length])), SNAPPY_BLOCK_COUNTS_BYTES
         )
@@ -110,7 +111,7 @@ def _declared_by_snappy(data: memoryview, bytes_max: int) -> int:
 
 
 def _declared_by_lz4(data: memoryview, bytes_max: int) -> int:
-    """The most that its blocks may hold."""
+    """Returns the maximum size of the blocks."""
     flags, block_bytes = data[4], _LZ4_BLOCK_BYTES.get(data[5] >> 4 & 7, bytes_max + 1)
     total, position = 0, _LZ4_HEADER_BYTES + (8 if flags & _LZ4_CONTENT_LENGTH else 0)
     while total <= bytes_max:
@@ -129,13 +130,14 @@ def _declared_by_zstd(data: memoryview, bytes_max: int) -> int:
 
 
 def deflate(codec: int, data: bytes) -> bytes:
-    """`data` behind `codec` (0 to 4), as any Kafka client reads it."""
+    """Returns `data` compressed by `codec` (0 to 4), readable by any Kafka client."""
     return data if codec == NONE else _DEFLATE[codec](data)
 
 
 def deflate_within(codec: int, data: bytes, bytes_max: int) -> bytes:
-    """As `deflate`. Raises Oversized for more than `bytes_max`, and with gzip, which takes ten times as long as the
-    others, no later than that much came out.
+    """Returns `data` compressed by `codec`. Raises Oversized if the result is larger than `bytes_max`.
+
+    Gzip, which takes ten times as long as the others, stops as soon as its output exceeds that.
     """
     if codec != GZIP:
         recompressed = deflate(codec, data)
@@ -153,7 +155,7 @@ def deflate_within(codec: int, data: bytes, bytes_max: int) -> bytes:
 
 
 def snappy_blocks(data: bytes | memoryview) -> int:
-    """How many blocks there are in data that inflated."""
+    """Returns the number of blocks in valid snappy data."""
     view = memoryview(data)
     if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         return 1
@@ -229,8 +231,7 @@ def _unlz4(data: bytes | memoryview, bytes_max: int) -> bytes:
 
 
 def _unzstd(data: bytes | memoryview, bytes_max: int) -> bytes:
-    # A frame may declare any content size and the library would allocate it: the claim is checked before it is
-    # believed.
+    # A frame may declare any content size and the library would allocate it, so the declared size is checked first.
     declared = zstandard.get_frame_parameters(data).content_size
     if declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):
         guess = min(max(ZSTD_GUESS_BYTES_MIN, len(data) * ZSTD_GUESS_RATIO), bytes_max)
@@ -248,7 +249,7 @@ def _unzstd(data: bytes | memoryview, bytes_max: int) -> bytes:
 
 
 def _unzstd_in_steps(data: bytes | memoryview, bytes_max: int) -> bytes:
-    """The slow way, for data that inflates beyond the first guess, or not at all; it can tell the two apart."""
+    """Decompresses in steps data that exceeds the first estimate or is invalid, and distinguishes the two."""
     window = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
     total = 0
     with window.stream_reader(data) as reader:

@@ -1,4 +1,4 @@
-"""Control batches: the end markers of transactions (REC-27). One record, both flags, no sequence."""
+"""Control batches: end markers of transactions (REC-27), with one record, both flags and no sequence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VALUE = Struct(">hi")
 
 
 class EndMarker(NamedTuple):
-    """`kind` is ABORT or COMMIT."""
+    """An end marker; `kind` is ABORT or COMMIT."""
 
     kind: int
     coordinator_epoch: int
@@ -31,7 +31,7 @@ def end_marker(
     producer_epoch: int,
     coordinator_epoch: int,
 ) -> bytearray:
-    """The marker that ends a transaction, `kind` ABORT or COMMIT."""
+    """Returns a control batch that ends a transaction; `kind` is ABORT or COMMIT."""
     record = Record(timestamp_ms, _KEY.pack(0, kind), _VALUE.pack(0, coordinator_epoch))
     return build_batch(
         [record],
@@ -42,14 +42,15 @@ def end_marker(
 
 
 def marker_kind(key: bytes) -> int:
-    """ABORT, COMMIT, or another number that readers ignore."""
+    """Returns the marker type: ABORT, COMMIT, or another number that readers ignore."""
     kind: int = _KEY.unpack_from(key)[1]
     return kind
 
 
 def read_marker(batch: bytes | memoryview) -> EndMarker | None:
-    """The end marker in the control batch that fills `batch`; None for another kind of control batch, or one whose
-    record is gone, as the cleaner leaves it.
+    """Returns the end marker in the control batch that fills `batch`.
+
+    Returns None for another kind of control batch, or one whose record was removed by compaction.
     """
     header = layout.read_header(batch)
     if not header.is_control or not header.record_count:

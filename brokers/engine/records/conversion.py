@@ -1,6 +1,6 @@
-"""From message formats 0 and 1 to record batches, and back for those who cannot read them (REC-30, REC-31).
+"""Conversion of message formats 0 and 1 to record batches, and back for old clients (REC-30, REC-31).
 
-Both ways go record by record through generators; nothing is kept but the block that is being written.
+Both directions process records one by one in generators; only the current block is in memory.
 """
 
 from __future__ import annotations
@@ -29,24 +29,26 @@ from brokers.engine.records.rejections import WRONG_TIMES, BatchRejected
 from brokers.engine.records.validation import RECORDS_PER_BATCH_MAX
 from brokers.engine.records.walk import Malformed, walk
 
-# Of a read up to this size everything is converted, however much it grows.
+# A read of up to this size is converted completely, however much it grows.
 CHUNK_BYTES: Final = 128 * 1024
 
-# What conversion takes follows the bytes that were inflated, but for messages and headers, of which a kilobyte can
-# inflate to very many: each counts for no less than what is converted in the same time.
+# The cost of a conversion is proportional to the decompressed bytes. A kilobyte can decompress to very many messages
+# and headers, so each of them counts for the bytes that are converted in the same time.
 MESSAGE_COUNTS_BYTES: Final = 128
 HEADER_BYTE_COUNTS_BYTES: Final = 64
 
-# The largest difference of two times, one of which may be -1, still is a signed 64-bit number.
+# Maximum timestamp for which every difference of two timestamps, one of which may be -1, fits into 64 bits.
 TIMESTAMP_MAX: Final = 2**63 - 1
 
 
 class UnsupportedCodec(ValueError):
-    """A batch behind zstd, which the older formats do not know."""
+    """The batch is compressed with zstd, which the old formats do not support."""
 
 
 class OldSet(NamedTuple):
-    """What the entries of a client's message set say before anything is inflated. `magic` -1: there are none."""
+    """Entries of a client's message set as far as they are known without decompression; `magic` is -1 if there are
+    none.
+    """
 
     entries: list[Entry]
     magic: int
@@ -54,7 +56,7 @@ class OldSet(NamedTuple):
 
 
 class Work:
-    """How much of what inflates may still be converted for one request; `bytes` falls below 0 with the last of it."""
+    """Remaining conversion work of one request in decompressed bytes; `bytes` falls below 0 when it is used up."""
 
     __slots__ = ("bytes",)
 
@@ -70,9 +72,9 @@ class Work:
 
 
 def inspect(records: bytes, batch_bytes_max: int) -> OldSet:
-    """Checks size and checksum of every message, and that they may stand together (REC-47 to REC-49).
+    """Checks the size and checksum of every message and their combination (REC-47 to REC-49).
 
-    A set whose first entry is a record batch is answered unchecked. Raises BatchRejected.
+    A set whose first entry is a record batch is returned unchecked. Raises BatchRejected.
     """
     result: list[Entry] = []
     codec = NONE
@@ -84,7 +86,7 @@ def inspect(records: bytes, batch_bytes_max: int) -> OldSet:
                 raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True)
             if entry.magic != layout.MAGIC:
                 if not checksum_holds(records, entry):
-                    raise Corrupt("the checksum of a message does not hold")
+                    raise Corrupt("the checksum of a message is wrong")
                 codec = records[entry.start + 17] & layout.CODEC_MASK or codec
             result.append(entry)
     except Corrupt:
@@ -101,11 +103,10 @@ def inspect(records: bytes, batch_bytes_max: int) -> OldSet:
 
 
 def to_batch(records: bytes, old: OldSet, work: Work | None = None, *, log_append_time: bool) -> bytearray:
-    """One sealed record batch with all messages of a set that `inspect` found well, behind the same codec (REC-30).
+    """Returns a record batch with all messages of a set that passed `inspect`, with the same codec (REC-30).
 
-    `log_append_time` tells the topic's kind of time: a message may claim the broker's time only where it is overruled.
-    A set that does not become a batch counts for the most, as work; one that is not compressed, for nothing. Raises
-    BatchRejected.
+    `log_append_time` is the topic's timestamp type: a message may claim LogAppendTime only where the broker overwrites
+    it. A set that cannot be converted counts as the maximum work, an uncompressed one as none. Raises BatchRejected.
     """
     work = work or Work(INFLATED_BYTES_MAX)
     if old.codec != NONE and work.is_over:
@@ -127,9 +128,9 @@ def to_batch(records: bytes, old: OldSet, work: Work | None = None, *, log_appen
 
 
 def stored_batch(messages: Sequence[Message], codec: int, attributes: int) -> bytearray:
-    """One sealed record batch with `messages` under the offsets and times they have, of no known leader epoch.
+    """Returns a record batch with `messages` at their offsets and timestamps, without a leader epoch.
 
-    `attributes` adds flags to the codec's. There must be a message, and the offsets must grow.
+    `attributes` adds flags to those of the codec. There must be at least one message, and the offsets must increase.
     """
     base_offset, base_ms = messages[0].offset, messages[0].timestamp_ms
     block = b"".join(
@@ -178,7 +179,7 @@ def _checked(records: bytes, old: OldSet, *, log_append_time: bool) -> Iterator[
         outer = read_message(records, entry)
         claims = bool(entry.magic and outer.attributes & layout.LOG_APPEND_TIME)
         for message in (outer,) if old.codec == NONE else opened(outer, entry.magic):
-            # Kafka fails on times before 1970 without saying why; of those so far ahead its deltas run over.
+            # Kafka fails on timestamps before 1970 without a reason; timestamps too far ahead overflow its deltas.
             refused = claims and (log_append_time or message.timestamp_ms == NO_TIMESTAMP)
             if refused or not NO_TIMESTAMP <= message.timestamp_ms < TIMESTAMP_MAX:
                 raise BatchRejected(error_codes.INVALID_TIMESTAMP, shape=False, message=WRONG_TIMES)
@@ -186,7 +187,7 @@ def _checked(records: bytes, old: OldSet, *, log_append_time: bool) -> Iterator[
 
 
 def _encoded(messages: Iterable[Message]) -> tuple[bytes, int, int, int]:
-    """(records, their number, first and greatest timestamp)."""
+    """Returns (records, number of records, first and greatest timestamp)."""
     block = bytearray()
     count = 0
     base_ms = max_ms = NO_TIMESTAMP
@@ -203,13 +204,14 @@ def _encoded(messages: Iterable[Message]) -> tuple[bytes, int, int, int]:
 
 
 def from_batches(data: bytes, magic: int, first_offset: int, work: Work | None = None) -> bytes:
-    """The record batches in `data` as messages of format `magic` (0 or 1), for a reader that asked for `first_offset`.
+    """Returns the record batches in `data` as messages of format `magic` (0 or 1), for a reader at `first_offset`.
 
-    At least one batch with records is converted, and not much more than `data` is long or `work` has left. Headers,
-    producers and control batches are lost. Raises UnsupportedCodec if the first is behind zstd; further on the answer
-    ends before it, as it does before a batch whose checksum does not hold: its messages would go out under good ones.
-    Raises compression.Undecodable, compression.Oversized or walk.Malformed if the first is none that can be converted;
-    before such a one, too, the answer ends further on.
+    At least one batch with records is converted, and little more than `data` is long or `work` has left. Headers,
+    producer ids and control batches are lost.
+
+    Raises UnsupportedCodec if the first batch is compressed with zstd. Raises compression.Undecodable,
+    compression.Oversized or walk.Malformed if it cannot be converted or its checksum is wrong: its messages would get
+    valid checksums. The result ends before any later batch of these kinds.
     """
     work = work or Work(INFLATED_BYTES_MAX)
     out = bytearray()
@@ -219,7 +221,7 @@ def from_batches(data: bytes, magic: int, first_offset: int, work: Work | None =
         batch = data[position : position + header.size_bytes]
         if layout.checksum(batch) != header.crc:
             if not out:
-                raise Malformed("the checksum of a batch does not hold")
+                raise Malformed("the checksum of a batch is wrong")
             break
         if header.is_control:
             continue
@@ -238,7 +240,7 @@ def from_batches(data: bytes, magic: int, first_offset: int, work: Work | None =
 
 
 def _as_messages(batch: bytes, header: layout.BatchHeader, magic: int, first_offset: int, work: Work) -> bytes:
-    """One batch: a message a record, or one wrapper."""
+    """Returns a batch as messages, one per record, or as one compressed wrapper."""
     codec = header.codec
     block = records_block(batch)
     stamped = bool(header.attributes & layout.LOG_APPEND_TIME)

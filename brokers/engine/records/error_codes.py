@@ -1,7 +1,6 @@
-"""The protocol error codes that a log, a batch check or a partition answers (WIRE-25), as plain integers.
+"""Protocol error codes that logs, batch checks and partitions return (WIRE-25), as plain integers.
 
-The floors below `protocol` may not import it, so the few numbers they need are named here; a test compares the two
-tables.
+Lower layers may not import `protocol`, so the numbers they need are defined here; a test compares the two tables.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Message formats 0 and 1: recognised, so that what holds them is refused for the right reason (REC-42, REC-48)."""
+"""Detection of message formats 0 and 1, so that they are refused for the right reason (REC-42, REC-48)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ MAGIC_MAX: Final = layout.MAGIC
 
 
 def first_entry(records: memoryview | bytes) -> tuple[int, int] | None:
-    """(size with its 12-byte prefix, magic) of the first complete entry, None when no complete entry is there.
+    """Returns (size with its 12-byte prefix, magic) of the first complete entry, None if there is none.
 
-    A size below the smallest message answers size -1 and an unknown magic is answered as it is: both are corrupt
-    (REC-48).
+    A size below the smallest message is returned as -1, and an unknown magic unchanged: both are corrupt (REC-48).
     """
     if len(records) < layout.UP_TO_MAGIC_BYTES:
         return None

@@ -1,7 +1,7 @@
-"""Message formats 0 and 1: single messages, and sets of them behind one compressed wrapper (REC-5 to REC-12).
+"""Message formats 0 and 1: single messages, and sets of them in one compressed wrapper (REC-5 to REC-12).
 
-Readers are generators and keep one inflated wrapper at most. What cannot be read raises `Corrupt` (Kafka answers 2) or
-`Invalid` (87).
+Readers are generators and keep at most one decompressed wrapper in memory. Unreadable data raises `Corrupt` (error code
+2) or `Invalid` (87).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _KEY_AT: Final = (18, 26)
 
 
 class Corrupt(ValueError):
-    """Bytes that are no message, or a checksum that does not hold."""
+    """The bytes are no message, or their checksum is wrong."""
 
 
 class Invalid(ValueError):
-    """Readable messages that may not stand where they stand."""
+    """The messages are readable but not allowed in their position."""
 
 
 class Entry(NamedTuple):
-    """Where a message or a batch lies: `start` and `end` in the set, with what its first 17 bytes say."""
+    """Position of a message or batch: `start` and `end` in the set, and the offset and magic in its first 17 bytes."""
 
     start: int
     end: int
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One message as an application sees it. `timestamp_ms` is -1 in format 0; `attributes` are its own."""
+    """A message as an application sees it; `timestamp_ms` is -1 in format 0, and `attributes` are its own."""
 
     offset: int
     timestamp_ms: int
@@ -63,7 +63,7 @@ class Message(NamedTuple):
 
 
 def entries(data: bytes) -> Iterator[Entry]:
-    """The entries of a set, whatever their format; a cut one at the end is left out (REC-60). Raises Corrupt."""
+    """Yields the entries of a set in any format, without an incomplete one at the end (REC-60). Raises Corrupt."""
     start = 0
     while start + LOG_OVERHEAD_BYTES <= len(data):
         offset, length = OFFSET_AND_LENGTH.unpack_from(data, start)
@@ -82,13 +82,13 @@ def entries(data: bytes) -> Iterator[Entry]:
 
 
 def checksum_holds(data: bytes, entry: Entry) -> bool:
-    """REC-6, REC-48."""
+    """True if the checksum of a message is right (REC-6, REC-48)."""
     (declared,) = _CRC.unpack_from(data, entry.start + LOG_OVERHEAD_BYTES)
     return bool(declared == crc32(memoryview(data)[entry.start + CHECKED_FROM : entry.end]))
 
 
 def read_message(data: bytes, entry: Entry) -> Message:
-    """The message of format 0 or 1 at `entry`; its checksum is the caller's to ask for. Raises Corrupt."""
+    """Returns the message of format 0 or 1 at `entry`; the caller verifies the checksum. Raises Corrupt."""
     start, end, offset, magic = entry
     at = start + _KEY_AT[magic]
     if at + 8 > end:
@@ -112,7 +112,7 @@ def _field(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 
 
 def opened(wrapper: Message, magic: int) -> Iterator[Message]:
-    """The messages inside a wrapper of format `magic`, with absolute offsets and their true times (REC-8 to REC-12).
+    """Yields the messages in a wrapper of format `magic`, with absolute offsets and real timestamps (REC-8 to REC-12).
 
     Raises Corrupt, Invalid, and compression.Oversized.
     """
@@ -130,7 +130,7 @@ def opened(wrapper: Message, magic: int) -> Iterator[Message]:
         raise Invalid("a wrapper without messages")
     base = 0
     if magic and wrapper.offset:
-        # Offset 0 is what some clients send whatever is inside.
+        # Some clients send offset 0 for any content.
         base = wrapper.offset - last.offset
         if base < 0:
             raise Invalid("a wrapper's offset is below that of its last message")
@@ -140,18 +140,18 @@ def opened(wrapper: Message, magic: int) -> Iterator[Message]:
         if message.codec != NONE:
             raise Invalid("a wrapper inside a wrapper")
         if not checksum_holds(inner, entry):
-            raise Corrupt("the checksum of an inner message does not hold")
+            raise Corrupt("the checksum of an inner message is wrong")
         timestamp_ms = wrapper.timestamp_ms if stamped else message.timestamp_ms
         yield message._replace(offset=base + message.offset, timestamp_ms=timestamp_ms)
 
 
 def read_set(data: bytes) -> Iterator[Message]:
-    """Every message of a set of formats 0 and 1 as a consumer gets it. Raises as `opened` does."""
+    """Yields every message of a set of formats 0 and 1 as a consumer sees it. Raises like `opened`."""
     for entry in entries(data):
         if entry.magic >= MAGIC_MAX:
             raise Invalid("a record batch in a message set")
         if not checksum_holds(data, entry):
-            raise Corrupt("the checksum of a message does not hold")
+            raise Corrupt("the checksum of a message is wrong")
         message = read_message(data, entry)
         if message.codec == NONE:
             yield message
@@ -162,7 +162,7 @@ def read_set(data: bytes) -> Iterator[Message]:
 def encode_message(
     magic: int, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, attributes: int = 0
 ) -> bytes:
-    """One message with its checksum; format 0 has no timestamp."""
+    """Returns an encoded message with its checksum; format 0 has no timestamp."""
     head = _FRONT[magic]
     out = bytearray(head.size)
     out += _length_and(key)

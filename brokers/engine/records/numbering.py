@@ -1,7 +1,7 @@
-"""The offset deltas of a batch's records: 0, 1, 2… in what is compressed, as Kafka has it.
+"""Offset deltas of a batch's records, which are 0, 1, 2… in compressed batches, as in Kafka.
 
-As in the hop, runs of records of equal size are looked at column by column, at C speed: the bytes of deltas that grow
-by one are known beforehand.
+As in `walk.hop`, runs of records of equal size are checked column by column at C speed: the bytes of deltas that
+increase by one are known in advance.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Final
 from brokers.engine.records.walk import RUN_WORTH_IT, Malformed, check_fields, read_integer, run_at
 from brokers.engine.wire.varints import MalformedVarint, encode_signed, read_signed_long
 
-# As many records as one look takes in.
+# Maximum number of records in one column.
 COLUMN_RECORDS_MAX: Final = 1_024
-# Looked at one by one after records that came in no run; longer if that happens again.
+# Number of records that are checked one by one after records without a run, and the number if that happens again.
 PATIENCE_RECORDS: Final = 64
 PATIENCE_RECORDS_MAX: Final = 1_024
 TIMESTAMP_BYTES_MAX: Final = 10
 
-# Deltas below these are written in one, two and three bytes. No batch has more records than the last.
+# Deltas below these are encoded in one, two and three bytes. No batch has more records than the last.
 _ONE_BYTE: Final = 1 << 6
 _TWO_BYTES: Final = 1 << 13
 _THREE_BYTES: Final = 1 << 18
-# One byte of every delta from 0 on: alone; the first of several; the second of two and of three; the third.
+# One byte of every delta from 0 on: a single byte; the first of several; the second of two and of three; the third.
 _ALONE: Final = bytes(2 * delta for delta in range(_ONE_BYTE))
 _FIRST: Final = bytes(2 * delta & 0x7F | 0x80 for delta in range(64)) * (_THREE_BYTES // 64)
 _SECOND_OF_TWO: Final = b"".join(bytes((high,)) * 64 for high in range(128))
@@ -32,7 +32,7 @@ _HIGH_BIT_FLIPPED: Final = bytes(byte ^ 0x80 for byte in range(256))
 
 
 def is_numbered(data: bytes, count: int) -> bool:
-    """Whether the `count` records, which `hop` accepted, have the offset deltas 0 to `count` - 1. Raises Malformed."""
+    """True if the `count` records, which `hop` accepted, have the offset deltas 0 to `count` - 1. Raises Malformed."""
     try:
         return _is_numbered(data, count)
     except (IndexError, MalformedVarint):
@@ -64,7 +64,7 @@ def _is_numbered(data: bytes, count: int) -> bool:
                 start, length = position + 1, byte >> 1
             else:
                 length, start = read_integer(data, position, size)
-            at = start + 1  # behind the attributes
+            at = start + 1  # after the attributes
             last = at + TIMESTAMP_BYTES_MAX
             while data[at] >= 0x80:
                 at += 1
@@ -79,7 +79,9 @@ def _is_numbered(data: bytes, count: int) -> bool:
 
 
 def _behind(data: bytes, position: int, size: int, index: int, last: int) -> int:
-    """The position behind the records numbered from `index` to `last` - 1, in two bytes or three; -1 if not."""
+    """Returns the position behind the records numbered `index` to `last` - 1 in two or three bytes; -1 if they are
+    not.
+    """
     is_wide = index >= _TWO_BYTES
     middle = _SECOND_OF_THREE if is_wide else _SECOND_OF_TWO
     for low, high, top in zip(_FIRST[index:last], middle[index:last], _THIRD[index:last], strict=True):
@@ -104,14 +106,16 @@ def _behind(data: bytes, position: int, size: int, index: int, last: int) -> int
 
 
 def _same_width(index: int) -> int:
-    """The first delta that is written in more bytes than `index`."""
+    """Returns the first delta that is encoded in more bytes than `index`."""
     if index < _ONE_BYTE:
         return _ONE_BYTE
     return _TWO_BYTES if index < _TWO_BYTES else _THREE_BYTES
 
 
 def _is_run_numbered(data: bytes, position: int, stride: int, run: int, index: int) -> bool:
-    """Whether `run` records of `stride` bytes have the deltas from `index` on; False also if that cannot be told."""
+    """True if `run` records of `stride` bytes have the deltas from `index` on; False also if that cannot be
+    determined.
+    """
     end = position + stride * run
     at = position + (1 if data[position] < 0x80 else 2) + 1
     for _ in range(TIMESTAMP_BYTES_MAX):
@@ -133,7 +137,7 @@ def _is_run_numbered(data: bytes, position: int, stride: int, run: int, index: i
 
 
 def numbered(data: bytes, count: int) -> bytes:
-    """The records with the offset deltas 0 to `count` - 1. Raises Malformed if their fields do not add up."""
+    """Returns the records with the offset deltas 0 to `count` - 1. Raises Malformed if a record is invalid."""
     check_fields(data, count)
     result = bytearray()
     position = 0

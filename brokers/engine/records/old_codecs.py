@@ -1,7 +1,7 @@
-"""Codecs as message formats 0 and 1 use them (REC-4): no zstd, and the LZ4 header checksum that format 0 got wrong.
+"""Compression codecs of message formats 0 and 1 (REC-4): no zstd, and the wrong LZ4 header checksum of format 0.
 
-The first LZ4 writers took the checksum over the frame's magic number too. Readers of format 0 accept whatever stands
-there, writers of format 0 write it wrong, since that is what old clients insist on; from format 1 on it is right.
+The first LZ4 writers included the frame's magic number in the checksum. Readers of format 0 accept any checksum,
+writers of format 0 write the wrong one, because old clients require it; from format 1 on it is right.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DICTIONARY_ID: Final = 0x01
 
 
 def inflate_old(codec: int, data: bytes, magic: int) -> bytes:
-    """The inner messages of a wrapper of format `magic`. Raises Undecodable or Oversized; zstd is undecodable."""
+    """Returns the messages in a wrapper of format `magic`. Raises Undecodable, also for zstd, or Oversized."""
     if not NONE < codec <= CODEC_MAX:
         raise Undecodable(f"codec {codec} has no place in message format {magic}")
     if codec == LZ4 and magic == 0:
@@ -32,10 +32,10 @@ def inflate_old(codec: int, data: bytes, magic: int) -> bytes:
 
 
 def deflate_old(codec: int, data: bytes, magic: int) -> bytes:
-    """`data` behind `codec` (1 to 3), as clients of format `magic` read it."""
+    """Returns `data` compressed by `codec` (1 to 3), readable by clients of format `magic`."""
     if codec != LZ4:
         return deflate(codec, data)
-    # Without the content's size: the first readers expect a header of seven bytes.
+    # Without the content size: the first readers expect a header of seven bytes.
     recompressed: bytes = lz4.frame.compress(
         data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
     )
@@ -43,7 +43,7 @@ def deflate_old(codec: int, data: bytes, magic: int) -> bytes:
 
 
 def _with_checksum(frame: bytes, *, whole: bool) -> bytes:
-    """The frame with its header's checksum over the descriptor, or over the `whole` header as format 0 has it."""
+    """Returns the frame with the checksum of its descriptor, or of the `whole` header as in format 0."""
     if len(frame) < _MAGIC_BYTES + _DESCRIPTOR_BYTES_MIN:
         raise Undecodable("lz4 header is cut off")
     flags = frame[_MAGIC_BYTES]

@@ -1,7 +1,7 @@
-"""Keys and values of a batch, for whoever reads many of them and nothing else: coordinators when they load.
+"""Fast reader for keys and values of a batch, used by coordinators when they load.
 
-Three times as fast as `builder.read_records`; headers and timestamps are passed over. The integers of one and two
-bytes, which nearly all are, are read in line.
+It is three times as fast as `builder.read_records`, because it skips headers and timestamps and decodes integers of one
+and two bytes, which nearly all are, inline.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from brokers.engine.wire.varints import MalformedVarint
 
 
 def read_pairs(data: bytes | memoryview) -> list[tuple[int, bytes | None, bytes | None]]:
-    """(offset, key, value) of every record of the one batch that fills `data`, whose checksum must hold.
+    """Returns (offset, key, value) of every record of the batch that fills `data`, after verifying its checksum.
 
     Raises walk.Malformed, compression.Undecodable or Oversized.
     """
     header = layout.read_header(data)
     if layout.checksum(data) != header.crc:
-        raise Malformed("the checksum does not hold")
+        raise Malformed("the checksum is wrong")
     block = records_block(data)
     try:
         return _pairs(block, header.record_count, header.base_offset)
@@ -36,7 +36,7 @@ def _pairs(block: bytes, count: int, base_offset: int) -> list[tuple[int, bytes 
         end = position + length
         if length < 0 or end > size:
             raise Malformed("a record reaches past the end of its batch")
-        # The attributes, which are none, and the timestamp.
+        # Skip the unused attributes and the timestamp.
         position += 1
         while block[position] >= 0x80:
             position += 1

@@ -1,7 +1,7 @@
-"""What a leader checks of a client's batch before it enters the log (spec B.7), in the order in which Kafka 3.9 fails.
+"""Validation of a client's batch before it is appended (spec B.7), with errors in the order of Kafka 3.9.
 
-The batch is checked where it lies in the request's buffer; at most its attributes, maximum timestamp and checksum are
-rewritten (REC-21, REC-57). Which batches get the full record walk: docs/decisions/0011.
+The batch is checked in the request's buffer; at most its attributes, maximum timestamp and checksum are rewritten
+(REC-21, REC-57). Decision 11 (docs/decisions/0011) says which batches get the full record walk.
 """
 
 from __future__ import annotations
@@ -39,24 +39,26 @@ LONG_MAX: Final = layout.LONG_MAX
 PRODUCE_ZSTD_FROM: Final = 7
 CODECS_MAX: Final = ZSTD
 
-# Batches of up to this many records are decoded field by field as Kafka does it; longer ones by their lengths.
+# Batches of up to this many records are decoded field by field as in Kafka, longer ones are checked by record lengths.
 WALKED_RECORDS_MAX: Final = 4
-# A batch of a megabyte holds less, uncompressed. Whoever reads one record by record on the loop, holds it no longer.
+# Greater than the number of records in an uncompressed batch of a megabyte. It bounds the time for which a reader of
+# single records occupies the event loop.
 RECORDS_PER_BATCH_MAX: Final = 262_144
 
 
-# A hundred megabytes of request can hold three thousand batches that inflate to 32 MB each: more than this is not
-# inflated in one go, which takes some 60 ms, and the rest of the request is too large.
+# A request of a hundred megabytes can have three thousand batches that decompress to 32 MB each. At most this much is
+# decompressed at once, which takes about 60 ms; the rest of the request is refused as too large.
 INFLATED_PER_REQUEST_MAX: Final = 4 * INFLATED_BYTES_MAX
 
 
-# Of one batch, on the loop: longer ones are checked in a thread first (`handlers.produce.recompression`).
+# Limit for one batch on the event loop: longer ones are checked in a thread first (`handlers.produce.recompression`).
 INFLATED_AT_ONCE_BYTES_MAX: Final = 256 * 1024
 
 
 class InflationBudget:
-    """How many bytes more the batches of one request may inflate to be checked, and one of them; what does not inflate
-    counts for the most. Below zero it is spent.
+    """Remaining bytes that the batches of one request, and one batch, may decompress to while they are checked.
+
+    A batch that cannot be decompressed counts as the maximum. The budget is used up below zero.
     """
 
     __slots__ = ("batch_bytes_max", "left_bytes")
@@ -68,7 +70,9 @@ class InflationBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRules:
-    """What a topic's configuration asks of a batch. `walk_all`, derived, asks for the full walk of every batch."""
+    """Requirements of a topic's configuration on a batch; the derived `walk_all` requires the full walk of every
+    batch.
+    """
 
     batch_bytes_max: int = 1_048_588
     segment_bytes: int = 1_073_741_824
@@ -76,7 +80,7 @@ class BatchRules:
     compacted: bool = False
     timestamp_before_ms_max: int = LONG_MAX
     timestamp_after_ms_max: int = LONG_MAX
-    codec: int | None = None  # None keeps the producer's
+    codec: int | None = None  # None keeps the producer's codec
 
     bounds_timestamps: bool = field(init=False)
     walk_all: bool = field(init=False)
@@ -87,8 +91,8 @@ class BatchRules:
         object.__setattr__(self, "walk_all", self.compacted or (bounds and not self.log_append_time))
 
 
-# What the log needs to know of a batch that passed: data, last offset delta, maximum timestamp, attributes, producer id
-# and epoch, base sequence. A plain tuple: one is made per request.
+# Result for the log: data, last offset delta, maximum timestamp, attributes, producer id and epoch, base sequence. A
+# plain tuple, because one is allocated per request.
 CheckedBatch = tuple[memoryview, int, int, int, int, int, int]
 
 
@@ -96,14 +100,16 @@ _UNPACK = layout.HEADER.unpack_from
 
 
 def check_shape(records: memoryview, produce_version: int) -> int:
-    """The size of the one v2 batch in `records` (REC-42, REC-43). A cut entry after it is ignored (REC-60)."""
+    """Returns the size of the single v2 batch in `records` (REC-42, REC-43); an incomplete entry after it is ignored
+    (REC-60).
+    """
     total = len(records)
     if total >= layout.HEADER_BYTES and records[layout.MAGIC_AT] == layout.MAGIC:
         _, length = layout.OFFSET_AND_LENGTH.unpack_from(records)
         if length + layout.LOG_OVERHEAD_BYTES == total and (
             produce_version >= PRODUCE_ZSTD_FROM or not records[22] & 7
         ):
-            return total  # what nearly every request holds
+            return total  # the case of nearly every request
     entry = first_entry(records)
     if entry is None:
         raise BatchRejected(error_codes.INVALID_RECORD, shape=True)
@@ -128,9 +134,9 @@ def check_shape(records: memoryview, produce_version: int) -> int:
 def check_batch(
     records: memoryview, size: int, rules: BatchRules, now_ms: int, budget: InflationBudget | None = None
 ) -> CheckedBatch:
-    """Checks the batch of `size` bytes (from `check_shape`) against `rules`; what that inflates is taken from `budget`.
+    """Checks the batch of `size` bytes (from `check_shape`) against `rules`; decompression is charged to `budget`.
 
-    Raises BatchRejected. `records` must be writable when the topic stamps batches or a claim has to be corrected.
+    Raises BatchRejected. `records` must be writable if the topic sets timestamps or a claim must be corrected.
     """
     # fmt: off
     (base_offset, _, _, _, crc, attributes, last_delta, base_timestamp, max_timestamp,
@@ -159,7 +165,7 @@ def check_batch(
             is_dense = not (codec or wanted_codec) or is_numbered(block, count)
         if not is_dense and wanted_codec != codec:
             stored_block = numbered(block, count)
-        elif not is_dense and codec:  # what is not compressed Kafka stores as it is
+        elif not is_dense and codec:  # Kafka stores uncompressed batches unchanged
             raise BatchRejected(error_codes.INVALID_RECORD, shape=False, message=MISNUMBERED)
     except TooManyHeaders:
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True) from None
@@ -177,7 +183,7 @@ def check_batch(
         attributes |= layout.LOG_APPEND_TIME
         true_max = now_ms
     elif claims_append_time:
-        attributes &= ~layout.LOG_APPEND_TIME  # a claim only: what is stored says CreateTime (observed, REC-57)
+        attributes &= ~layout.LOG_APPEND_TIME  # not applied: CreateTime is stored (observed, REC-57)
         max_timestamp = true_max - 1  # forces the stamp below
     if rules.log_append_time or true_max != max_timestamp:
         layout.stamp(data, attributes, true_max)
@@ -185,8 +191,9 @@ def check_batch(
 
 
 class CheckedAhead:
-    """What `check_batch` says of a batch by the rules of this moment: made in a thread, for it may take long to pack a
-    batch anew, and asked when it is appended.
+    """Result of `check_batch` that was computed in advance, with the rules at that time.
+
+    It is computed in a thread, because recompression may take long, and used when the batch is appended.
     """
 
     __slots__ = ("_result", "_rules")
@@ -212,7 +219,7 @@ class CheckedAhead:
         now_ms: int,
         budget: InflationBudget | None = None,
     ) -> CheckedBatch:
-        """As `check_batch`, which is what is done if the rules are others by now."""
+        """Returns the result, or that of a new `check_batch` if the rules have changed since."""
         if rules is not self._rules:
             return check_batch(records, size, rules, now_ms)
         if isinstance(self._result, BatchRejected):
@@ -236,7 +243,7 @@ def _inflated(codec: int, data: memoryview, budget: InflationBudget | None) -> b
         block = inflate(codec, data[layout.HEADER_BYTES :], bytes_max)
         spent_bytes = len(block)
         if codec == SNAPPY:
-            # Very small blocks, and those that hold nothing, take their time too.
+            # Very small and empty blocks take time too.
             spent_bytes = max(spent_bytes, snappy_blocks(data[layout.HEADER_BYTES :]) * SNAPPY_BLOCK_COUNTS_BYTES)
         return block
     except Undecodable:
@@ -249,8 +256,10 @@ def _inflated(codec: int, data: memoryview, budget: InflationBudget | None) -> b
 
 
 def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRules, now_ms: int) -> tuple[int, bool]:
-    """The full walk. Returns the true maximum timestamp, as Kafka does not below -1, and whether the offset deltas are
-    what they should be; raises Malformed, or BatchRejected with record errors.
+    """Checks every field of every record.
+
+    Returns the real maximum timestamp, unlike Kafka not below -1, and whether the offset deltas are right. Raises
+    Malformed, or BatchRejected with record errors.
     """
     least, greatest, keyless, is_dense = check_fields(block, count)
     earliest, latest = base_timestamp + least, base_timestamp + greatest
@@ -269,24 +278,24 @@ def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRu
 
 
 def _times(block: bytes, count: int, base_timestamp: int) -> list[int]:
-    """Of every record."""
+    """Returns the timestamp of every record."""
     return [layout.wrapped(base_timestamp + timestamp_delta) for _, timestamp_delta in stamps(block, count)]
 
 
 def _all_in_bounds(timestamps: tuple[int, int], rules: BatchRules, now_ms: int) -> bool:
-    """Of the earliest and the latest record, which speak for those between them."""
+    """True if the earliest and the latest record, and thus all, are within the bounds."""
     earliest, latest = timestamps
     return now_ms - earliest <= rules.timestamp_before_ms_max and latest - now_ms <= rules.timestamp_after_ms_max
 
 
 def _in_bounds(timestamp: int, rules: BatchRules, now_ms: int) -> bool:
-    if timestamp == NO_TIMESTAMP:  # none given: exempt
+    if timestamp == NO_TIMESTAMP:  # no timestamp: exempt
         return True
     return now_ms - timestamp <= rules.timestamp_before_ms_max and timestamp - now_ms <= rules.timestamp_after_ms_max
 
 
 def claims_transaction(records: memoryview) -> bool:
-    """Whether the first batch says it is transactional; a request without a transactional id is refused whole for it
+    """True if the first batch is transactional, in which case a request without a transactional id is refused
     (REC-44).
     """
     if len(records) < layout.HEADER_BYTES or records[layout.MAGIC_AT] != layout.MAGIC:

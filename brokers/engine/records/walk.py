@@ -1,8 +1,8 @@
-"""Walks over the records of one batch: a full one that looks into every field, and a hop over the lengths alone.
+"""Walks over the records of one batch: a full one that checks every field, and a hop that reads lengths only.
 
 The hop proves what the log relies on: exactly `count` records, back to back, fill the block. It costs a fraction of the
-full walk because producers' records mostly come in runs of equal size: of such a run one column of length bytes is
-taken out by a strided slice and compared at C speed. docs/decisions/0011 has the figures and says which walk is used
+full walk because most records come in runs of equal size: one column of length bytes of such a run is extracted by a
+strided slice and compared at C speed. Decision 11 (docs/decisions/0011) has measurements and says which walk is used
 when.
 """
 
@@ -14,23 +14,25 @@ from typing import Final, NamedTuple
 
 from brokers.engine.wire.varints import MalformedVarint, read_signed_int, read_signed_long
 
-PROBE_RECORDS: Final = 64  # first look ahead for a run; quadrupled while runs fill it
-PATIENCE_RECORDS_MAX: Final = 1_024  # hops between two looks when records come in no runs
+PROBE_RECORDS: Final = 64  # first look-ahead for a run; quadrupled while runs fill it
+PATIENCE_RECORDS_MAX: Final = 1_024  # hops between two look-aheads for records without runs
 RUN_WORTH_IT: Final = 8
 HOPS_FIRST: Final = 2
 HOPS_AFTER_A_SHORT_RUN: Final = 64
 HEADERS_PER_BATCH_MAX: Final = 262_144
-# Whoever walks over more of one batch does it in a thread, and lets others have the interpreter after so many.
+# Longer walks over one batch run in a thread, which releases the interpreter lock after this many records.
 RECORDS_PER_TURN: Final = 8_192
 RECORD_BYTES_MIN: Final = 7  # length, attributes, two deltas, key and value lengths, header count
 
 
 class Malformed(ValueError):
-    """The bytes are no records: a length leads nowhere, a varint does not end, something is left over."""
+    """The bytes are no records: a length is wrong, a varint does not end, or bytes are left over."""
 
 
 class TooManyHeaders(Malformed):
-    """More than `HEADERS_PER_BATCH_MAX`: a kilobyte that inflates to them would hold whoever looks at each for long."""
+    """The batch has more than `HEADERS_PER_BATCH_MAX` headers, which a kilobyte can decompress to; reading them takes
+    long.
+    """
 
 
 class WalkedRecord(NamedTuple):
@@ -84,8 +86,8 @@ def hop(data: bytes, count: int) -> None:
         raise Malformed(f"{seen} records where {count} were declared")
 
 
-# The bytes from one record to the next by the first byte of its length; for the two-byte form the part that the first
-# byte contributes. What cannot be a length leads far out of the data, where the next look raises IndexError.
+# Distance to the next record by the first byte of the length; for the two-byte form the part of the first byte. An
+# invalid length leads far outside the data, where the next access raises IndexError.
 _NOWHERE: Final = -(2**62)
 _STRIDE_OF: Final = tuple(
     _NOWHERE
@@ -98,7 +100,7 @@ _STRIDE_OF: Final = tuple(
 
 
 def _long_stride(data: bytes, position: int, end: int) -> int:
-    """The stride of a record whose length takes three bytes or more."""
+    """Returns the stride of a record whose length takes three bytes or more."""
     length, body = read_signed_int(data, position, end)
     if length < 0:
         raise Malformed("a record has a negative length")
@@ -106,7 +108,9 @@ def _long_stride(data: bytes, position: int, end: int) -> int:
 
 
 def run_at(data: bytes, position: int, end: int, probe: int) -> tuple[int, int]:
-    """(stride, number) of the records from `position` on that are as long as the first; looks at `probe` at most."""
+    """Returns (stride, number) of consecutive records from `position` on with equal length, of at most `probe`
+    records.
+    """
     if position >= end:
         return 0, 0
     first = data[position]
@@ -126,10 +130,10 @@ def run_at(data: bytes, position: int, end: int, probe: int) -> tuple[int, int]:
 
 
 def check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
-    """Checks every field of every record without making objects: (least and greatest timestamp delta, records without
-    a key, whether the offset deltas are 0 to `count` - 1).
+    """Checks every field of every record without creating objects, several times as fast as `walk`.
 
-    The same verdicts as `walk`, but several times as fast. Raises Malformed.
+    Returns (least and greatest timestamp delta, indexes of records without a key, whether the offset deltas are 0 to
+    `count` - 1). Raises Malformed in the same cases as `walk`.
     """
     try:
         return _check_fields(data, count)
@@ -138,7 +142,7 @@ def check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
 
 
 def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
-    """Integers of one and two bytes, as nearly all are, are read in line. Wrong lengths show where a record ends."""
+    """Decodes integers of one and two bytes, as nearly all are, inline; wrong lengths show at the end of a record."""
     position, size = 0, len(data)
     least = greatest = headers = astray = 0
     keyless: list[int] = []
@@ -200,9 +204,9 @@ def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
 
 
 def read_integer(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A zig-zag 32-bit integer and the position after it; the one and two byte forms, which nearly all are, in line.
+    """Returns a zig-zag 32-bit integer and the position after it; decodes the usual forms of one and two bytes inline.
 
-    Raises IndexError or MalformedVarint where it is cut off.
+    Raises IndexError or MalformedVarint where it is truncated.
     """
     first = data[at]
     if first < 0x80:
@@ -215,7 +219,7 @@ def read_integer(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def _skip(data: bytes, at: int, end: int) -> int:
-    """The position after a nullable field of bytes."""
+    """Returns the position after a nullable bytes field."""
     length, start = read_integer(data, at, end)
     if length < 0:
         return start
@@ -225,7 +229,7 @@ def _skip(data: bytes, at: int, end: int) -> int:
 
 
 def _skip_headers(data: bytes, at: int, end: int, before: int) -> tuple[int, int]:
-    """(number of headers with the `before` of earlier records, the position after them)."""
+    """Returns (number of headers including `before` of earlier records, position after them)."""
     headers, position = _header_count(data, at, end, before)
     for number in range(headers):
         name, position = _span(data, position, end)
@@ -238,8 +242,9 @@ def _skip_headers(data: bytes, at: int, end: int, before: int) -> tuple[int, int
 
 
 def has_headers_at_most(data: memoryview, count: int, headers_max: int) -> bool:
-    """Whether the first `count` records of `data` say that they have no more headers than that, all together. Records
-    that do not add up have none: whoever walks over them ends there.
+    """True if the first `count` records of `data` declare at most `headers_max` headers in total.
+
+    Records from the first invalid one on count as having none, because a walk ends there.
     """
     position, size, headers = 0, len(data), 0
     try:
@@ -271,7 +276,7 @@ def _header_count(data: bytes, at: int, end: int, before: int) -> tuple[int, int
 
 
 def walk(data: bytes, count: int) -> Iterator[WalkedRecord]:
-    """Every record with its fields checked (REC-22, REC-24). Raises Malformed at the first that does not add up."""
+    """Yields every record with its fields checked (REC-22, REC-24). Raises Malformed at the first invalid one."""
     try:
         yield from _walk(data, count)
     except MalformedVarint as error:
@@ -306,7 +311,7 @@ def _walk(data: bytes, count: int) -> Iterator[WalkedRecord]:
 
 
 def stamps(data: bytes, count: int) -> Iterator[tuple[int, int]]:
-    """(offset delta, timestamp delta) of every record; what comes after these is not looked at. Raises Malformed."""
+    """Yields (offset delta, timestamp delta) of every record without parsing what follows them. Raises Malformed."""
     position = 0
     size = len(data)
     try:
@@ -324,7 +329,7 @@ def stamps(data: bytes, count: int) -> Iterator[tuple[int, int]]:
 
 
 def read_headers(data: bytes, record: WalkedRecord) -> list[tuple[str, bytes | None]]:
-    """The headers of a record that `walk` accepted, in their order."""
+    """Returns the headers of a record that `walk` accepted, in their order."""
     number, position = read_signed_int(data, record.headers_at, record.end)
     result: list[tuple[str, bytes | None]] = []
     for _ in range(number):

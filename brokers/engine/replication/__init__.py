@@ -1,1 +1,1 @@
-"""From the cluster's image to what this broker does with its replicas."""
+"""Replication: applies the cluster image to the replicas of this broker."""

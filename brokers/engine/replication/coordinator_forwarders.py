@@ -1,7 +1,7 @@
-"""Calls of tenants' clients that this broker passes on to another one, in the name of the instance.
+"""Forwarding of tenants' requests to another broker on behalf of the instance.
 
-A call may take as long as a rebalance, and a connection answers one call at a time: each call has a connection to
-itself while it lasts. Those that nobody uses are kept for a while for whoever comes next from the same client.
+A request may take as long as a rebalance, and a connection answers one request at a time, so each request uses its own
+connection. Idle connections are kept for a while for the next request of the same client.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
 from brokers.engine.replication.interfaces import Link, LinkOwner
 
-# Connections to all brokers together. Whoever comes then takes the place of one that nobody uses, or is refused.
+# Maximum number of connections to all brokers. A further one replaces an idle one or is refused.
 LINES_MAX: Final = 2_000
-# Of them, for one instance: a rebalance keeps as many calls waiting as a group has members, and must leave room for the
-# heartbeats of others.
+# Maximum for one instance: a rebalance has as many pending requests as a group has members, and must leave connections
+# for heartbeats of other groups.
 LINES_PER_INSTANCE_MAX: Final = 1_000
 IDLE_MS_MAX: Final = 30_000
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 
 
 class ForwardingUnavailable(Exception):
-    """No answer: the broker is not there, or hung up. Whether it did what was asked is not known."""
+    """The broker is down or has closed the connection without a response; it may have executed the request."""
 
 
 class ForwardedIdentity(NamedTuple):
-    """Who asks: the instance, and its client as a login names it (`sasl.PassedOn.authorization_id`), "" for the
-    instance itself.
+    """Identity of a forwarded request: the instance and its client.
+
+    The client is named as in a login (`sasl.PassedOn.authorization_id`), and is "" for the instance itself.
     """
 
     instance_id: str
@@ -43,7 +44,7 @@ ConnectFor = Callable[[BrokerInfo, LinkOwner, ForwardedIdentity], Link]
 
 
 class Forwarders:
-    """Everything runs on the loop's thread."""
+    """Pool of forwarding connections to other brokers; everything runs in the event loop's thread."""
 
     def __init__(
         self,
@@ -58,27 +59,27 @@ class Forwarders:
         self._lines_max = lines_max
         self._lines_per_instance_max = lines_per_instance_max
         self._brokers: Mapping[int, BrokerInfo] = {}
-        self._lines: set[_ForwardingConnection] = set()
-        self._of_instance: Counter[str] = Counter()
+        self._connections: set[_ForwardingConnection] = set()
+        self._count_by_instance: Counter[str] = Counter()
         self._idle: dict[tuple[int, ForwardedIdentity], list[_ForwardingConnection]] = {}
-        # The same, in the order in which they came to be idle.
-        self._resting: dict[_ForwardingConnection, None] = {}
+        # The idle connections in the order in which they became idle.
+        self._idle_order: dict[_ForwardingConnection, None] = {}
 
     def __len__(self) -> int:
-        """Connections there are."""
-        return len(self._lines)
+        """Number of connections."""
+        return len(self._connections)
 
     @property
     def busy(self) -> int:
-        """Calls that wait for their answers."""
-        return len(self._lines) - len(self._resting)
+        """Number of requests that wait for their response."""
+        return len(self._connections) - len(self._idle_order)
 
     def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
-        """The live brokers of the image. Whoever waits for one that is gone is told."""
+        """Sets the live brokers of the image; requests to brokers that are gone fail."""
         self._brokers = brokers
-        for line in tuple(self._lines):
-            if not _is_same(brokers.get(line.broker.id), line.broker):
-                line.end("the broker left the cluster, or is another one")
+        for connection in tuple(self._connections):
+            if not _is_same(brokers.get(connection.broker.id), connection.broker):
+                connection.end("the broker left the cluster or has re-registered")
 
     async def request(
         self,
@@ -89,88 +90,98 @@ class Forwarders:
         version: int,
         message: Any,
     ) -> Any:
-        """The response. Raises ForwardingUnavailable. A caller that is cancelled takes the connection with it."""
-        line = self._take(broker_id, forwarded_identity)
+        """Forwards a request and returns the response. Raises ForwardingUnavailable.
+
+        If the caller is cancelled, the connection is closed.
+        """
+        connection = self._take(broker_id, forwarded_identity)
         try:
-            response = await line.request(client_id, api_key, version, message)
+            response = await connection.request(client_id, api_key, version, message)
         except BaseException:
-            line.end("nobody waits for the answer")
+            connection.end("the request was cancelled")
             raise
-        line.idle_since_ms = self._monotonic_ms()
-        if line in self._lines:
-            self._idle.setdefault((broker_id, forwarded_identity), []).append(line)
-            self._resting[line] = None
+        connection.idle_since_ms = self._monotonic_ms()
+        if connection in self._connections:
+            self._idle.setdefault((broker_id, forwarded_identity), []).append(connection)
+            self._idle_order[connection] = None
         return response
 
     def _take(self, broker_id: int, forwarded_identity: ForwardedIdentity) -> _ForwardingConnection:
         idle = self._idle.get((broker_id, forwarded_identity))
         if idle:
-            line = idle[-1]
-            self._wake(line)
-            return line
+            connection = idle[-1]
+            self._wake(connection)
+            return connection
         broker = self._brokers.get(broker_id)
         if broker is None:
             raise ForwardingUnavailable(f"broker {broker_id} is not in the cluster")
         self._make_room(forwarded_identity.instance_id)
-        line = _ForwardingConnection(broker, forwarded_identity, self._forget)
-        self._lines.add(line)
-        self._of_instance[forwarded_identity.instance_id] += 1
-        line.link = self._connect(broker, line, forwarded_identity)
-        return line
+        connection = _ForwardingConnection(broker, forwarded_identity, self._forget)
+        self._connections.add(connection)
+        self._count_by_instance[forwarded_identity.instance_id] += 1
+        connection.link = self._connect(broker, connection, forwarded_identity)
+        return connection
 
     def _make_room(self, instance_id: str) -> None:
-        """For one more, in the place of the one that nobody has used for longest. Raises ForwardingUnavailable."""
-        if self._of_instance[instance_id] >= self._lines_per_instance_max:
-            result = next((line for line in self._resting if line.forwarded_identity.instance_id == instance_id), None)
-        elif len(self._lines) >= self._lines_max:
-            result = next(iter(self._resting), None)
+        """Closes the longest idle connection if a limit is reached. Raises ForwardingUnavailable if none is idle."""
+        if self._count_by_instance[instance_id] >= self._lines_per_instance_max:
+            evicted = next(
+                (
+                    connection
+                    for connection in self._idle_order
+                    if connection.forwarded_identity.instance_id == instance_id
+                ),
+                None,
+            )
+        elif len(self._connections) >= self._lines_max:
+            evicted = next(iter(self._idle_order), None)
         else:
             return
-        if result is None:
-            raise ForwardingUnavailable("as many calls are passed on already as may be")
-        result.end("somebody else needs the place")
+        if evicted is None:
+            raise ForwardingUnavailable("too many forwarded requests")
+        evicted.end("replaced by another connection")
 
-    def _wake(self, line: _ForwardingConnection) -> None:
-        """It is idle no more, if it was."""
-        if line not in self._resting:
+    def _wake(self, connection: _ForwardingConnection) -> None:
+        """Marks the connection as used, if it was idle."""
+        if connection not in self._idle_order:
             return
-        del self._resting[line]
-        key = line.broker.id, line.forwarded_identity
+        del self._idle_order[connection]
+        key = connection.broker.id, connection.forwarded_identity
         idle = self._idle[key]
-        idle.remove(line)
+        idle.remove(connection)
         if not idle:
             del self._idle[key]
 
-    def _forget(self, line: _ForwardingConnection) -> None:
-        self._wake(line)
-        if line in self._lines:
-            self._lines.remove(line)
-            self._of_instance[line.forwarded_identity.instance_id] -= 1
-            if not self._of_instance[line.forwarded_identity.instance_id]:
-                del self._of_instance[line.forwarded_identity.instance_id]
+    def _forget(self, connection: _ForwardingConnection) -> None:
+        self._wake(connection)
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._count_by_instance[connection.forwarded_identity.instance_id] -= 1
+            if not self._count_by_instance[connection.forwarded_identity.instance_id]:
+                del self._count_by_instance[connection.forwarded_identity.instance_id]
 
     def sweep(self) -> None:
-        """Call now and then: connections that nobody needed for a while go."""
+        """Closes connections that were idle for too long; called periodically."""
         before_ms = self._monotonic_ms() - IDLE_MS_MAX
-        for line in tuple(self._resting):
-            if line.idle_since_ms <= before_ms:
-                line.end("nobody needs it")
-        for line in self._lines:
-            if line.link is not None:
-                line.link.trim()
+        for connection in tuple(self._idle_order):
+            if connection.idle_since_ms <= before_ms:
+                connection.end("idle")
+        for connection in self._connections:
+            if connection.link is not None:
+                connection.link.trim()
 
     def close(self) -> None:
-        for line in tuple(self._lines):
-            line.end("this broker stops")
+        for connection in tuple(self._connections):
+            connection.end("this broker is stopping")
 
 
 def _is_same(now: BrokerInfo | None, then: BrokerInfo) -> bool:
-    """A broker that only wants to stop is still the one we speak to."""
+    """True if it is the same incarnation at the same address; a broker that is stopping still is."""
     return now is not None and (now.host, now.port, now.epoch) == (then.host, then.port, then.epoch)
 
 
 class _ForwardingConnection:
-    """`ports.LinkOwner` of one connection, with at most one call on it."""
+    """Link owner (`interfaces.LinkOwner`) of one connection with at most one pending request."""
 
     def __init__(
         self, broker: BrokerInfo, forwarded_identity: ForwardedIdentity, forget: Callable[[_ForwardingConnection], None]
@@ -207,7 +218,7 @@ class _ForwardingConnection:
             api_key, version = self._asked
             answered, body = decode_response_header(api_key, version, buffer, start, end)
             if self._answer is None or answered != self._correlation_id:
-                raise MalformedRequest("an answer to nothing")
+                raise MalformedRequest("a response without a request")
             response = decode_response(api_key, version, buffer, body, end)
         except MalformedRequest as fault:
             self.end(str(fault))
@@ -221,7 +232,7 @@ class _ForwardingConnection:
         self.end(reason)
 
     def end(self, reason: str) -> None:
-        """Harmless when repeated."""
+        """Closes the connection and fails its request; may be called repeatedly."""
         link, self.link = self.link, None
         if link is not None:
             link.close()

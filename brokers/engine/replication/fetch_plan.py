@@ -1,8 +1,7 @@
-"""What to ask one leader for next, and when to try again what failed (REP-6, WIRE-30). Pure: the clock is handed in,
-nothing is sent.
+"""Plan of the next fetch request to a leader, and of retries (REP-6, WIRE-30). Pure: the clock is passed in.
 
-The leader keeps a fetch session if it can: then a request names only what changed since the last one, so that a round
-costs by the traffic and not by the partitions held. Without a session every request names everything that is due.
+The leader keeps a fetch session if it can: then a request names only what changed since the last one, so that its cost
+depends on the traffic and not on the number of partitions. Without a session every request names all due partitions.
 """
 
 from __future__ import annotations
@@ -30,18 +29,21 @@ Key = tuple[bytes, int]
 
 
 def retry_delay_ms(failures: int) -> int:
-    """How long to wait after so many failures in a row: soon at first, because a new leader may be a moment behind."""
+    """Returns the delay after a number of consecutive failures; short at first, because a new leader may lag by a
+    moment.
+    """
     return min(RETRY_MS_FIRST << min(failures - 1, 16), RETRY_MS_MAX)
 
 
 def next_epoch(session_epoch: int) -> int:
-    """Session epochs wrap to 1; 0 would ask for a new session."""
+    """Returns the next session epoch, which wraps to 1; 0 would request a new session."""
     return 1 if session_epoch == _EPOCH_MAX else session_epoch + 1
 
 
 class Followed:
-    """One partition under the leader epoch that its fields say. `asked` is how the leader last heard of it,
-    `first_round` where it first did in this epoch.
+    """One followed partition in its current leader epoch.
+
+    `asked` is the last request line for it, and `first_round` the number of the first request in this epoch.
     """
 
     __slots__ = (
@@ -65,12 +67,12 @@ class Followed:
         self.heard_ms = 0
         self.error = ""
         self.failures = 0
-        # Not asked for before this time, 0 when nothing holds it back.
+        # Earliest time of the next request, 0 if it is not delayed.
         self.retry_ms = 0
 
     @property
     def lag(self) -> int:
-        """Records behind the leader's high watermark, UNKNOWN before the first answer."""
+        """Number of records behind the leader's high watermark, UNKNOWN before the first response."""
         if self.leader_high_watermark == UNKNOWN:
             return UNKNOWN
         return max(0, self.leader_high_watermark - self.partition.log_end_offset)
@@ -86,7 +88,7 @@ class Followed:
             partition.leader_epoch,
             log.log_end_offset,
             log.epochs.latest,
-            # What a crash would undo is not deleted yet (LOG-46).
+            # A crash may undo a later log start offset (LOG-46).
             log.kept_start_offset,
             bytes_max,
         )
@@ -96,14 +98,16 @@ class Followed:
         return self.asked is not None and self.asked[2] == self.partition.leader_epoch
 
     def is_answered_by(self, round_number: int) -> bool:
-        """An answer that was under way while the leader changed is of no use, also if it is the same broker's again and
-        was asked anew meanwhile.
+        """True if the response to that request is for the current epoch.
+
+        A response that was in flight during a change of leader is ignored, even if the leader is the same broker and
+        was asked again meanwhile.
         """
         return self.was_asked_in_this_epoch() and round_number >= self.first_round
 
 
 class Round(NamedTuple):
-    """One request."""
+    """Content of one fetch request."""
 
     session_id: int
     session_epoch: int
@@ -112,8 +116,9 @@ class Round(NamedTuple):
 
 
 class FetchPlan:
-    """Of one leader; `rounds` counts the requests. Invariant: what is `followed` is either active or waits for its
-    time.
+    """Fetch plan for one leader; `rounds` counts the requests.
+
+    Invariant: each partition in `followed` is either active or waits for its retry time.
     """
 
     def __init__(
@@ -121,8 +126,10 @@ class FetchPlan:
         held_back_ms: Callable[[Followed], int] = lambda followed: 0,
         bytes_max: Callable[[Followed], int] = lambda followed: PARTITION_BYTES_MAX,
     ) -> None:
-        """`held_back_ms` says for how long one is not to be asked for although its time has come, `bytes_max` how much
-        to ask for of one that may be throttled (QUO-61).
+        """Creates an empty plan.
+
+        `held_back_ms` returns how long a due partition must be delayed, and `bytes_max` the size to request for one
+        that may be throttled (QUO-61).
         """
         self.followed: dict[Key, Followed] = {}
         self.rounds = 0
@@ -133,7 +140,7 @@ class FetchPlan:
         self._retries_made = 0
         self._session_id = NO_SESSION
         self._session_epoch = FIRST_EPOCH
-        # What the leader's session holds, what of it to say anew, and what to take out of it.
+        # Partitions in the leader's session, those to send again, and those to remove from it.
         self._held: set[Key] = set()
         self._changed: dict[Key, Followed] = {}
         self._gone: set[Key] = set()
@@ -146,10 +153,10 @@ class FetchPlan:
     def has_session(self) -> bool:
         return self._session_id != NO_SESSION
 
-    # -- who -----------------------------------------------------------------------------------------------------------
+    # -- followed partitions -------------------------------------------------------------------------------------------
 
     def follow(self, partition: Partition) -> bool:
-        """Whether it is worth telling the leader now, rather than with the next round."""
+        """Adds a partition; returns True if the leader must learn of it before the next regular request."""
         key = (partition.topic_id, partition.index)
         known = self.followed.get(key)
         if known is None or known.partition is not partition:
@@ -164,7 +171,9 @@ class FetchPlan:
             self._deactivate(key)
 
     def find(self, topic_id: bytes, index: int, round_number: int) -> Followed | None:
-        """The followed partition that a line in the answer to that round is for, None if the line comes too late."""
+        """Returns the followed partition for a line in the response to that request, None if the response is
+        outdated.
+        """
         followed = self._active.get((topic_id, index))
         return followed if followed is not None and followed.is_answered_by(round_number) else None
 
@@ -181,10 +190,10 @@ class FetchPlan:
         if key in self._held:
             self._gone.add(key)
 
-    # -- asking --------------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def next_round(self, now_ms: int) -> Round | None:
-        """What to send now; None if there is nothing to ask for before `due_ms`."""
+        """Returns the next request; None if nothing may be requested before `due_ms`."""
         if self._retries:
             self._retry(now_ms)
         if not self._active:
@@ -216,8 +225,10 @@ class FetchPlan:
         return followed.wanted(self._bytes_max(followed) if may_be_throttled else PARTITION_BYTES_MAX, self.rounds)
 
     def has_news(self, now_ms: int) -> bool:
-        """Whether something is to be asked for that no request under way asks for. A request that is sent for it names
-        something: the leader takes one that does not for sent when nothing else was under way.
+        """True if something must be requested that no request in flight asks for.
+
+        A request sent for it names a partition: the leader assumes that one without partitions was sent when no other
+        was in flight.
         """
         if self._retries:
             self._retry(now_ms)
@@ -228,7 +239,7 @@ class FetchPlan:
         return bool(self._retries)
 
     def due_ms(self) -> int | None:
-        """When something that waits may be asked for again."""
+        """Returns the next time at which a delayed partition may be requested, None if there is none."""
         retries = self._retries
         while retries and not self._is_waiting(retries[0]):
             heappop(retries)
@@ -239,7 +250,7 @@ class FetchPlan:
         return followed.retry_ms == retry_ms and self.followed.get(followed.key) is followed
 
     def _retry(self, now_ms: int) -> None:
-        """Takes up again whatever waited until now."""
+        """Activates the delayed partitions whose time has come."""
         retries = self._retries
         while retries and retries[0][0] <= now_ms:
             entry = heappop(retries)
@@ -253,23 +264,25 @@ class FetchPlan:
                 followed.retry_ms = 0
                 self._activate(followed)
 
-    # -- answers -------------------------------------------------------------------------------------------------------
+    # -- responses -----------------------------------------------------------------------------------------------------
 
     def session_opened(self, session_id: int) -> None:
-        """The answer to a full request gave a session, or (NO_SESSION) none."""
+        """Records the session of the response to a full request, or NO_SESSION."""
         if session_id != self._session_id:
             self._session_id = session_id
             self._session_epoch = next_epoch(FIRST_EPOCH)
 
     def session_lost(self) -> None:
-        """The connection is gone, or the leader forgot the session: the next request says everything."""
+        """Forgets the session when the connection or the leader's session is lost: the next request is a full one."""
         self._session_id = NO_SESSION
         self._session_epoch = FIRST_EPOCH
         self._held.clear()
         self._gone.clear()
 
     def moved(self, followed: Followed) -> None:
-        """Its log moved on: the next request says so. Whoever was served goes to the end of a full request."""
+        """Records that the log has advanced, which the next request reports; the partition moves to the end of full
+        requests.
+        """
         followed.failures = 0
         followed.error = ""
         key = followed.key
@@ -280,25 +293,25 @@ class FetchPlan:
             self._changed[key] = followed
             self._has_news = True
 
-    def tell(self, followed: Followed) -> None:
-        """The leader is to hear of it before anything comes of it: a request under way is overtaken."""
+    def report_now(self, followed: Followed) -> None:
+        """Requires a report to the leader now, so that a pending request is overtaken."""
         if self._active.get(followed.key) is followed:
             self._activate(followed)
 
     def resume(self, followed: Followed) -> None:
-        """What held it back is mended."""
+        """Activates a partition whose failure is resolved."""
         followed.failures = followed.retry_ms = 0
         followed.error = ""
         self._activate(followed)
 
     def failed(self, followed: Followed, error: str, now_ms: int) -> None:
-        """It is left out of the next requests, for longer each time (REP-6)."""
+        """Delays a partition after a failure, for longer each time (REP-6)."""
         followed.failures += 1
         followed.error = error
         self.hold_back(followed, now_ms + retry_delay_ms(followed.failures))
 
     def hold_back(self, followed: Followed, until_ms: int) -> None:
-        """It is left out until then (a failure, a throttle)."""
+        """Leaves a partition out of requests until then (after a failure or for a throttle)."""
         self._deactivate(followed.key)
         followed.retry_ms = until_ms
         self._retries_made += 1

@@ -1,7 +1,7 @@
-"""Follows one leader broker: one request after the other on one link, each answer appended at once (REP-6 to REP-9).
+"""Follower of one leader broker: sends requests over one link and appends each response at once (REP-6 to REP-9).
 
-Owns no socket and no clock (`ports`). A request that waits at the leader for records is overtaken by a second one when
-something is to be asked for that the first one did not name: a partition just followed, or one whose time has come.
+It owns neither a socket nor a clock (`interfaces`). A request that waits at the leader for records is overtaken by a
+second one for partitions that the first did not name: newly followed ones, and those whose delay is over.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from brokers.engine.replication.fetcher_context import FetcherContext
 from brokers.engine.replication.interfaces import Link, Timer
 from brokers.engine.replication.offsets_query import OffsetsQuery
 from brokers.engine.replication.persisted_log_start_offsets import PersistedLogStartOffsets
-from brokers.engine.replication.replication_throttle import Pace
+from brokers.engine.replication.replication_throttle import FollowerThrottle
 from brokers.engine.replication.truncation import UNDEFINED, truncation_offset
 from brokers.engine.storage.files import StorageFailed
 
@@ -30,9 +30,9 @@ log = structlog.get_logger(__name__)
 
 # `replica.fetch.wait.max.ms`
 WAIT_MS: Final = 500
-# A leader that answers nothing for so long is not waiting for records any more.
+# Maximum time without a response; the leader is then not just waiting for records.
 ANSWER_MS_MAX: Final = 10_000
-# The leader relies on it (`partitions.follower_session`).
+# Maximum number of requests in flight, on which the leader relies (`partitions.follower_session`).
 REQUESTS_MAX: Final = 2
 
 _SESSION_ERRORS: Final = {
@@ -44,7 +44,7 @@ _BASE_OFFSET: Final = Struct(">q")
 
 
 class _Sent(NamedTuple):
-    """A request without its answer. `query` is None for a Fetch; `round` is the last of the plan's by then."""
+    """A pending request; `query` is None for a Fetch, and `round` is the number of the last fetch at that time."""
 
     correlation_id: int
     round: int
@@ -55,15 +55,17 @@ class _Sent(NamedTuple):
 
 
 class Fetcher:
-    """`error` says why nothing can be asked of this leader, "" when it can; it is of no partition."""
+    """Fetches from one leader; `error` is the reason why the leader cannot be asked, "" if it can, and not about a
+    partition.
+    """
 
-    def __init__(self, leader: int, world: FetcherContext) -> None:
+    def __init__(self, leader: int, context: FetcherContext) -> None:
         self.leader = leader
-        self._pace = Pace(world)
-        self.plan = FetchPlan(self._pace.held_back_ms, self._pace.bytes_max)
-        self._starts = PersistedLogStartOffsets(world.persist_log_start_offsets, self.plan, self._wake_soon)
+        self._throttle = FollowerThrottle(context)
+        self.plan = FetchPlan(self._throttle.held_back_ms, self._throttle.bytes_max)
+        self._starts = PersistedLogStartOffsets(context.persist_log_start_offsets, self.plan, self._wake_soon)
         self.error = "not connected"
-        self._world = world
+        self._context = context
         self._broker: BrokerInfo | None = None
         self._link: Link | None = None
         self._linked_ms = 0
@@ -79,7 +81,7 @@ class Fetcher:
         self._timer: Timer | None = None
         self._timer_ms = 0
 
-    # -- what to follow, and where -------------------------------------------------------------------------------------
+    # -- followed partitions and leader address ------------------------------------------------------------------------
 
     def follow(self, partition: Partition) -> None:
         if self.plan.follow(partition):
@@ -92,18 +94,18 @@ class Fetcher:
         self._out_of_range.pop(key, None)
 
     def start_moved(self, key: Key) -> None:
-        """By retention here."""
+        """Reports a log start offset that local retention has advanced."""
         followed = self.plan.followed.get(key)
         if followed is not None:
             self._starts.moved(followed)
 
     def on_broker(self, broker: BrokerInfo | None) -> None:
-        """Where the leader is by the image, None when it is not alive."""
+        """Sets the leader's address from the image, None if the broker is not alive."""
         known = self._broker
         if known == broker:
             return
         self._broker = broker
-        if known is not None and broker is not None and _place(known) == _place(broker):
+        if known is not None and broker is not None and _address(known) == _address(broker):
             return
         self.close()
         self._failures = self._paused_until_ms = 0
@@ -112,7 +114,7 @@ class Fetcher:
             self._wake_at(0)
 
     def close(self) -> None:
-        """Ends the connection and forgets what was under way."""
+        """Closes the connection and forgets pending requests."""
         link, self._link = self._link, None
         self._is_up = False
         self._sent.clear()
@@ -125,28 +127,30 @@ class Fetcher:
         if link is not None:
             link.close()
 
-    # -- time ----------------------------------------------------------------------------------------------------------
+    # -- timers --------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Call every second or so: a leader that fell silent, or never greeted, is given up."""
+        """Closes the connection if the leader does not respond or did not complete the handshake; called about every
+        second.
+        """
         if self._link is None:
             return
-        now_ms = self._world.clock.monotonic_ms()
+        now_ms = self._context.clock.monotonic_ms()
         greeted_ms = now_ms if self._is_up else self._linked_ms
         if now_ms - (self._sent[0].sent_ms if self._sent else greeted_ms) > ANSWER_MS_MAX:
-            self._give_up(f"no answer for {ANSWER_MS_MAX} ms")
+            self._disconnect(f"no answer for {ANSWER_MS_MAX} ms")
         else:
             self._link.trim()
 
     def _wake_at(self, due_ms: int) -> None:
-        """`_on_time` at that time (0: as soon as whoever calls is done), unless it comes earlier anyway."""
+        """Schedules `_on_time` for that time (0: as soon as the caller returns), unless it is due earlier."""
         if self._timer is not None:
             if self._timer_ms <= due_ms:
                 return
             self._timer.cancel()
         self._timer_ms = due_ms
-        delay_ms = due_ms - self._world.clock.monotonic_ms() if due_ms else 0
-        self._timer = self._world.call_later(max(delay_ms, 0), self._on_time)
+        delay_ms = due_ms - self._context.clock.monotonic_ms() if due_ms else 0
+        self._timer = self._context.call_later(max(delay_ms, 0), self._on_time)
 
     def _wake_soon(self) -> None:
         self._wake_at(0)
@@ -155,26 +159,26 @@ class Fetcher:
         self._timer = None
         if self._broker is None:
             return
-        now_ms = self._world.clock.monotonic_ms()
+        now_ms = self._context.clock.monotonic_ms()
         if now_ms < self._paused_until_ms:
             self._wake_at(self._paused_until_ms)
         elif self._link is None:
             if self.plan:
                 self._linked_ms = now_ms
-                self._link = self._world.connect(self._broker, self)
+                self._link = self._context.connect(self._broker, self)
         elif self._is_up:
-            self._go_on(overtaking=True)
+            self._send_next(overtaking=True)
 
-    # -- the link ------------------------------------------------------------------------------------------------------
+    # -- connection ----------------------------------------------------------------------------------------------------
 
     def on_up(self) -> None:
-        world = self._world
+        context = self._context
         self._is_up = True
-        self._broker_epoch = world.broker_epoch()
-        self._encoder = world.encoder(self._broker_epoch)
+        self._broker_epoch = context.broker_epoch()
+        self._encoder = context.encoder(self._broker_epoch)
         log.info("follows_leader", leader=self.leader, partitions=len(self.plan))
-        # Not to wait for records: a request can be overtaken only once there is a session.
-        self._fetch(world.clock.monotonic_ms(), 0, overtook=False)
+        # Without waiting for records: a request can be overtaken only once there is a session.
+        self._fetch(context.clock.monotonic_ms(), 0, overtook=False)
 
     def on_down(self, reason: str) -> None:
         if self._failures == 0:
@@ -182,47 +186,47 @@ class Fetcher:
         self._link = None
         self._pause(reason)
 
-    def _give_up(self, reason: str) -> None:
+    def _disconnect(self, reason: str) -> None:
         if self._link is not None:
             self._link.close()
             self.on_down(reason)
 
     def _pause(self, reason: str) -> None:
-        """The link is gone: another one is tried later, each time a little later."""
+        """Closes the link and schedules another attempt, with an increasing delay."""
         self.close()
         self.error = reason
         self._failures += 1
-        self._paused_until_ms = self._world.clock.monotonic_ms() + retry_delay_ms(self._failures)
+        self._paused_until_ms = self._context.clock.monotonic_ms() + retry_delay_ms(self._failures)
         if self.plan:
             self._wake_at(self._paused_until_ms)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def _go_on(self, *, overtaking: bool = False) -> None:
-        """Sends the next request, if there is anything to ask for and nothing under way that would ask for it."""
+    def _send_next(self, *, overtaking: bool = False) -> None:
+        """Sends the next request, if something must be requested that no pending request asks for."""
         sent, plan = self._sent, self.plan
         if not self._is_up:
             return
-        now_ms = self._world.clock.monotonic_ms()
+        now_ms = self._context.clock.monotonic_ms()
         if self._query is not None or self._out_of_range:
             if not sent:
-                self._ask_for_offsets(now_ms)
+                self._query_offsets(now_ms)
         elif not sent:
             self._fetch(now_ms, WAIT_MS, overtook=False)
         elif overtaking and len(sent) < REQUESTS_MAX and plan.has_session and plan.has_news(now_ms):
             self._fetch(now_ms, WAIT_MS, overtook=True)
         if plan.is_holding_back:
             due_ms = plan.due_ms()
-            # What is due and was not asked for goes with the request after the next answer.
+            # A due partition that was not requested is named in the request after the next response.
             if due_ms is not None and due_ms > now_ms:
                 self._wake_at(due_ms)
 
     def _fetch(self, now_ms: int, wait_ms: int, *, overtook: bool) -> None:
-        broker_epoch = self._world.broker_epoch()
+        broker_epoch = self._context.broker_epoch()
         if broker_epoch != self._broker_epoch:
-            # Registered anew. Who goes on fetching in the name of an earlier incarnation never joins an ISR again.
+            # This broker has re-registered. A follower that fetches with an old broker epoch never joins an ISR again.
             self._broker_epoch = broker_epoch
-            self._encoder = self._world.encoder(broker_epoch)
+            self._encoder = self._context.encoder(broker_epoch)
             self.plan.session_lost()
         link, encoder = self._link, self._encoder
         wanted = self.plan.next_round(now_ms)
@@ -233,7 +237,7 @@ class Fetcher:
         self._sent.append(_Sent(correlation_id, self.plan.rounds, now_ms, session_epoch, overtook, None))
         link.send(encoder.encode(correlation_id, wait_ms, session_id, session_epoch, lines, forgotten))
 
-    def _ask_for_offsets(self, now_ms: int) -> None:
+    def _query_offsets(self, now_ms: int) -> None:
         query, self._query = self._query, None
         if query is None:
             query = OffsetsQuery(tuple(self._out_of_range.values()))
@@ -241,55 +245,55 @@ class Fetcher:
         if self._link is not None:
             correlation_id = self._correlation_id = self._correlation_id + 1 & 0x7FFF_FFFF
             self._sent.append(_Sent(correlation_id, self.plan.rounds, now_ms, FIRST_EPOCH, False, query))
-            self._link.send(query.frame(correlation_id, self._world.client_id, self._world.broker_id))
+            self._link.send(query.frame(correlation_id, self._context.client_id, self._context.broker_id))
 
-    # -- answers -------------------------------------------------------------------------------------------------------
+    # -- responses -----------------------------------------------------------------------------------------------------
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         if not self._sent:
-            self._give_up("an answer that nobody asked for")
+            self._disconnect("a response without a request")
             return
-        asked = self._sent.popleft()
+        request = self._sent.popleft()
         try:
-            if asked.query is not None:
-                self._on_offsets(asked, asked.query, buffer, start, end)
+            if request.query is not None:
+                self._on_offsets(request, request.query, buffer, start, end)
             else:
-                self._on_fetched(asked, buffer, start, end)
+                self._on_fetched(request, buffer, start, end)
         except MalformedRequest as fault:
-            self._give_up(str(fault))
+            self._disconnect(str(fault))
             return
         if self._link is not None:
-            # A request that overtook the one answered here waits at the leader, and does not say how far this came.
-            self._go_on(overtaking=True)
+            # A request that overtook the answered one waits at the leader and does not report the new log end.
+            self._send_next(overtaking=True)
 
-    def _on_fetched(self, asked: _Sent, buffer: memoryview, start: int, end: int) -> None:
-        correlation_id, _, error, session_id, lines = decode_replica_fetch(buffer, start, end)
-        if correlation_id != asked.correlation_id:
-            raise MalformedRequest(f"answer {correlation_id} to request {asked.correlation_id}")
+    def _on_fetched(self, request: _Sent, buffer: memoryview, start: int, end: int) -> None:
+        correlation_id, _, error, session_id, fetched_partitions = decode_replica_fetch(buffer, start, end)
+        if correlation_id != request.correlation_id:
+            raise MalformedRequest(f"response {correlation_id} to request {request.correlation_id}")
         if error:
             self._on_refused(error)
             return
-        if asked.session_epoch == FIRST_EPOCH:
+        if request.session_epoch == FIRST_EPOCH:
             self.plan.session_opened(session_id)
         self._failures = 0
         self.error = ""
-        if lines:
-            now_ms = self._world.clock.now_ms()
+        if fetched_partitions:
+            now_ms = self._context.clock.now_ms()
             try:
-                for line in lines:
-                    self._on_line(line, buffer, now_ms, asked)
+                for fetched in fetched_partitions:
+                    self._on_fetched_partition(fetched, buffer, now_ms, request)
             finally:
-                self._world.table.flusher.keep_holes()
+                self._context.table.flusher.keep_holes()
 
     def _on_refused(self, error: int) -> None:
-        """The whole request: a session that the leader does not know any more, or something worse."""
+        """Handles an error of a whole request: a session that the leader has forgotten, or another error."""
         self._sent.clear()
         if error in _SESSION_ERRORS and self.plan.has_session:
-            # Whatever else is under way is refused as well; a connection of its own keeps the answers apart.
+            # Other requests in flight are refused too; a new connection keeps the responses apart.
             self._drop_link()
             self._wake_at(0)
             return
-        self._give_up(f"refused with {_name(error)}")
+        self._disconnect(f"refused with {_name(error)}")
 
     def _drop_link(self) -> None:
         link, self._link = self._link, None
@@ -298,9 +302,9 @@ class Fetcher:
         if link is not None:
             link.close()
 
-    def _on_line(self, line: FetchedPartition, buffer: memoryview, now_ms: int, asked: _Sent) -> None:
-        topic_id, index, error, high_watermark, start_offset, epoch, end_offset, first, last = line
-        followed = self.plan.find(topic_id, index, asked.round)
+    def _on_fetched_partition(self, fetched: FetchedPartition, buffer: memoryview, now_ms: int, request: _Sent) -> None:
+        topic_id, index, error, high_watermark, start_offset, epoch, end_offset, first, last = fetched
+        followed = self.plan.find(topic_id, index, request.round)
         if followed is None:
             return
         followed.heard_ms = now_ms
@@ -312,36 +316,37 @@ class Fetcher:
             if epoch != UNDEFINED or end_offset != UNDEFINED:
                 self._truncate(followed, epoch, end_offset, now_ms)
                 return
-            if asked.overtook and last - first >= _BASE_OFFSET.size:
+            if request.overtook and last - first >= _BASE_OFFSET.size:
                 (base_offset,) = _BASE_OFFSET.unpack_from(buffer, first)
                 if base_offset < partition.log.log_end_offset:
-                    # Asked for before the answer that brought the same; where the leader stands is not said again.
+                    # These records were requested before the response with the same records; the leader does not repeat
+                    # its offsets.
                     self.plan.moved(followed)
                     last = first
             start_before, end_before = partition.log.log_start_offset, partition.log.log_end_offset
             count = append_fetched(partition, buffer[first:last], high_watermark, start_offset, now_ms)
         except LeftBehind:
-            # Nothing here is worth keeping, as if the log ended before the leader's begins.
+            # No local record is useful, as if the log ended before the leader's log start.
             self._on_error(followed, ErrorCode.OFFSET_OUT_OF_RANGE)
             return
         except CorruptFetch as fault:
             log.error("fetched_records_refused", topic=partition.topic, partition=index, reason=str(fault))
-            self.plan.failed(followed, str(fault), self._world.clock.monotonic_ms())
+            self.plan.failed(followed, str(fault), self._context.clock.monotonic_ms())
             return
         except StorageFailed as failure:
-            self._lost_its_disk(followed, failure)
+            self._on_disk_error(followed, failure)
             return
         if count and partition.config.compaction is not None and has_holes(buffer[first : first + count], end_before):
-            self._world.table.flusher.note_holes(partition)
+            self._context.table.flusher.note_holes(partition)
         followed.leader_high_watermark = high_watermark
         if count or partition.log.log_start_offset != start_before:
             self.plan.moved(followed)
             self._starts.see_to(followed)
             if count and partition.config.follower_throttled is not None:
-                # It is left out while more came than is allowed (QUO-61).
-                delay_ms = self._pace.came(followed, count)
+                # Throttled until the received bytes are within the rate (QUO-61).
+                delay_ms = self._throttle.record_received(followed, count)
                 if delay_ms:
-                    self.plan.hold_back(followed, self._world.clock.monotonic_ms() + delay_ms)
+                    self.plan.hold_back(followed, self._context.clock.monotonic_ms() + delay_ms)
 
     def _truncate(self, followed: Followed, leader_epoch: int, leader_end_offset: int, now_ms: int) -> None:
         partition = followed.partition
@@ -349,48 +354,50 @@ class Fetcher:
         offset = truncation_offset(partition.log.epochs, before, leader_epoch, leader_end_offset)
         log.info("log_truncated", topic=partition.topic, partition=partition.index, to=offset, end_offset=before,
                  leader=self.leader, leader_epoch=partition.leader_epoch)  # fmt: skip
-        self._world.table.truncate(partition, offset, now_ms)
+        self._context.table.truncate(partition, offset, now_ms)
         self.plan.moved(followed)
 
     def _on_error(self, followed: Followed, error: int) -> None:
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range[followed.key] = followed
-        self.plan.failed(followed, _name(error), self._world.clock.monotonic_ms())
+        self.plan.failed(followed, _name(error), self._context.clock.monotonic_ms())
 
-    def _on_offsets(self, asked: _Sent, query: OffsetsQuery, buffer: memoryview, start: int, end: int) -> None:
-        """What neither is shortened nor begun again waits like after any other error."""
-        now_ms = self._world.clock.now_ms()
-        table = self._world.table
-        for followed, error_code in query.results(buffer, start, end, asked.correlation_id):
+    def _on_offsets(self, request: _Sent, query: OffsetsQuery, buffer: memoryview, start: int, end: int) -> None:
+        """Handles the response to an offsets query; partitions that it does not resolve wait as after any other
+        error.
+        """
+        now_ms = self._context.clock.now_ms()
+        table = self._context.table
+        for followed, action in query.results(buffer, start, end, request.correlation_id):
             partition = followed.partition
-            if self.plan.followed.get(followed.key) is not followed or not followed.is_answered_by(asked.round):
+            if self.plan.followed.get(followed.key) is not followed or not followed.is_answered_by(request.round):
                 continue
             try:
-                if error_code.truncate_to is not None:
-                    table.truncate(partition, error_code.truncate_to, now_ms)
-                elif error_code.restart_at is not None:
-                    table.restart_at(partition, error_code.restart_at, now_ms)
+                if action.truncate_to is not None:
+                    table.truncate(partition, action.truncate_to, now_ms)
+                elif action.restart_at is not None:
+                    table.restart_at(partition, action.restart_at, now_ms)
                 else:
                     continue
             except StorageFailed as failure:
-                self._lost_its_disk(followed, failure)
+                self._on_disk_error(followed, failure)
                 continue
             log.warning("offset_was_out_of_range", topic=partition.topic, partition=partition.index,
-                        truncated_to=error_code.truncate_to, restarted_at=error_code.restart_at)  # fmt: skip
+                        truncated_to=action.truncate_to, restarted_at=action.restart_at)  # fmt: skip
             self.plan.resume(followed)
         self._query = query.next
 
-    def _lost_its_disk(self, followed: Followed, failure: StorageFailed) -> None:
-        """Its partition is offline from here on (the table was told) and not asked for any more, or that passes."""
+    def _on_disk_error(self, followed: Followed, failure: StorageFailed) -> None:
+        """Handles a disk error: the partition is offline and no longer fetched, unless the failure passes."""
         if failure.passes:
             self._starts.see_to(followed)
-            self.plan.failed(followed, str(failure), self._world.clock.monotonic_ms())
+            self.plan.failed(followed, str(failure), self._context.clock.monotonic_ms())
         else:
             self.plan.unfollow(followed.key)
             followed.error = str(failure)
 
 
-def _place(broker: BrokerInfo) -> tuple[int, str, int]:
+def _address(broker: BrokerInfo) -> tuple[int, str, int]:
     return broker.epoch, broker.host, broker.port
 
 

@@ -1,4 +1,4 @@
-"""What all fetchers of a broker share, and how they introduce themselves to leaders."""
+"""Context that all fetchers of a broker share, with the fixed fields of their requests."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from brokers.engine.replication.interfaces import CallLater, Connect
 from brokers.engine.replication.persisted_log_start_offsets import PersistLogStartOffsets
 from brokers.engine.throttling.replication import ReplicationThrottle
 
-# `replica.fetch.min.bytes`, `replica.fetch.response.max.bytes`. An answer is appended in one turn of the loop, and who
-# waits for its records to be replicated waits for the answer under way: Kafka's 10 MB take too long.
+# Minimum and maximum size of a response (`replica.fetch.min.bytes`, `replica.fetch.response.max.bytes`). A response is
+# appended without yielding to the event loop, and producers wait for the response in flight, for which Kafka's 10 MB
+# would take too long.
 BYTES_MIN: Final = 1
 RESPONSE_BYTES_MAX: Final = 2_097_152
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetcherContext:
-    """`broker_epoch` answers the incarnation in which this broker is registered, another one after every
+    """Shared context of fetchers; `broker_epoch` returns the current incarnation of this broker, new after every
     registration.
     """
 
@@ -39,7 +40,7 @@ class FetcherContext:
         return f"broker-{self.broker_id}-fetcher"
 
     def encoder(self, broker_epoch: int) -> ReplicaFetchEncoder:
-        """Requests of this broker in one incarnation."""
+        """Returns an encoder of fetch requests of this broker in one incarnation."""
         return ReplicaFetchEncoder(
             client_id=self.client_id,
             replica_id=self.broker_id,

@@ -1,6 +1,4 @@
-"""Everything this broker follows: one fetcher per leader broker (REP-6), made when it is needed and kept while the
-broker lives.
-"""
+"""Fetchers of this broker, one per leader broker (REP-6): created on demand and kept while the broker lives."""
 
 from __future__ import annotations
 
@@ -23,9 +21,10 @@ from brokers.engine.throttling.replication import ReplicationThrottle
 
 @dataclass(frozen=True, slots=True)
 class FollowedState:
-    """One followed partition, for people. `lag` is in records behind the leader's high watermark, -1 when the leader
-    was not heard yet; `error` says why it does not get on, "" when it does; `heard_ms` is the wall time of the last
-    answer for it, 0 before the first.
+    """State of one followed partition for display.
+
+    `lag` is the number of records behind the leader's high watermark, -1 before the first response. `error` is the
+    reason for a failure, else "". `heard_ms` is the wall clock time of the last response for it, 0 before the first.
     """
 
     topic: str
@@ -42,7 +41,9 @@ CHECK_INTERVAL_MS: Final = 1_000
 
 
 class Fetchers:
-    """Told by the roles what to follow and by the image where brokers are. Everything runs on the loop's thread."""
+    """Follows the partitions set by the roles, at the broker addresses of the image; runs in the event loop's
+    thread.
+    """
 
     def __init__(
         self,
@@ -56,8 +57,10 @@ class Fetchers:
         persist_log_start_offsets: PersistLogStartOffsets,
         throttle: ReplicationThrottle | None = None,
     ) -> None:
-        """`throttle` is the follower's of this broker; without one nothing is held back."""
-        self._world = FetcherContext(
+        """Creates an empty set of fetchers; `throttle` is the follower throttle of this broker, and None means no
+        throttle.
+        """
+        self._context = FetcherContext(
             broker_id=broker_id,
             broker_epoch=broker_epoch,
             table=table,
@@ -74,8 +77,10 @@ class Fetchers:
         table.on_start_moved = self._start_moved
 
     def follow(self, partition: Partition) -> None:
-        """Fetches from `partition.leader` in `partition.leader_epoch`. Again after either changed, or when the image
-        says something else about it: an earlier failure is forgotten and it is asked for at once.
+        """Fetches from `partition.leader` in `partition.leader_epoch`.
+
+        Called again after either changed, or when the image of the partition changed: it is then fetched at once, in
+        spite of an earlier failure.
         """
         if self._is_closed:
             return
@@ -89,7 +94,10 @@ class Fetchers:
             self._fetcher(leader).follow(partition)
 
     def unfollow(self, topic: str, index: int) -> None:
-        """Led here, deleted, or nobody leads it. Harmless for what is not followed. No record is appended after it."""
+        """Stops fetching a partition that is led here, deleted or without a leader; no record is appended afterwards.
+
+        Does nothing for a partition that is not followed.
+        """
         known = self._leaders.pop((topic, index), None)
         if known is not None and known[1] in self._fetchers:
             self._fetchers[known[1]].unfollow(known[2])
@@ -102,27 +110,27 @@ class Fetchers:
     def _fetcher(self, leader: int) -> Fetcher:
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
-            fetcher = self._fetchers[leader] = Fetcher(leader, self._world)
+            fetcher = self._fetchers[leader] = Fetcher(leader, self._context)
             fetcher.on_broker(self._brokers.get(leader))
         return fetcher
 
     def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
-        """The live brokers of the image; call it before `follow` for the same image."""
+        """Sets the live brokers of the image; called before `follow` for the same image."""
         self._brokers = brokers
         for leader, fetcher in self._fetchers.items():
             fetcher.on_broker(brokers.get(leader))
 
     def check(self) -> None:
-        """Call every CHECK_INTERVAL_MS: leaders that fell silent are given up, memory not needed is given back."""
+        """Checks for leaders that do not respond and frees unused memory; called every CHECK_INTERVAL_MS."""
         for fetcher in self._fetchers.values():
             fetcher.check()
 
     def states(self) -> Iterator[FollowedState]:
-        """Every followed partition."""
+        """Yields the state of every followed partition."""
         for partition, leader, key in tuple(self._leaders.values()):
             fetcher = self._fetchers.get(leader)
             followed = None if fetcher is None else fetcher.plan.followed.get(key)
-            error = "nobody leads it" if fetcher is None else fetcher.error
+            error = "the partition has no leader" if fetcher is None else fetcher.error
             if followed is not None:
                 error = error or followed.error
             elif partition.offline:
@@ -139,7 +147,7 @@ class Fetchers:
             )
 
     def close(self) -> None:
-        """Ends every connection; nothing is appended any more, whatever the image says from here on."""
+        """Closes every connection; no record is appended any more, whatever the image says from now on."""
         self._is_closed = True
         for fetcher in self._fetchers.values():
             fetcher.close()

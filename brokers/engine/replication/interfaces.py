@@ -1,5 +1,6 @@
-"""What following a leader needs of the world: a connection to it, and to be woken in time. The assembly plugs in
-sockets and the loop, a simulation its own network and clock.
+"""Interfaces of replication to its environment: connections to other brokers and timers.
+
+The broker provides sockets and the event loop, a simulation its own network and clock.
 """
 
 from __future__ import annotations
@@ -11,29 +12,29 @@ from brokers.engine.cluster.image import BrokerInfo
 
 
 class Link(Protocol):
-    """One authenticated connection to another broker's internal listener, or the attempt at one."""
+    """An authenticated connection to the internal listener of another broker, or the attempt to establish one."""
 
     def send(self, frame: bytes) -> None:
-        """A whole request frame. Only between `on_up` and `on_down`; a failure is told by `on_down`, later."""
+        """Sends a whole request frame, between `on_up` and `on_down`; a failure is reported later by `on_down`."""
 
     def trim(self) -> None:
-        """Called now and then: memory that was not needed since the last time may go."""
+        """Frees memory that was not needed since the last call; called periodically."""
 
     def close(self) -> None:
-        """Ends it; `on_down` is not called any more. Harmless when repeated."""
+        """Closes the link, after which `on_down` is not called; may be called repeatedly."""
 
 
 class LinkOwner(Protocol):
-    """Who is told what happens on a link. Never called from inside `Connect` or `Link.send`."""
+    """Receiver of the events of a link, which is never called from inside `Connect` or `Link.send`."""
 
     def on_up(self) -> None:
-        """The peer knows who we are: requests may be sent."""
+        """Called when this broker is authenticated: requests may be sent."""
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
-        """A whole response without its size. The buffer is writable, and valid during this call only."""
+        """Called with a whole response without its size; the buffer is writable and valid during this call only."""
 
     def on_down(self, reason: str) -> None:
-        """Refused, lost, or closed by the peer. The link is of no more use."""
+        """Called when the link was refused, lost, or closed by the peer; it cannot be used any more."""
 
 
 class Timer(Protocol):
@@ -41,5 +42,5 @@ class Timer(Protocol):
 
 
 Connect = Callable[[BrokerInfo, LinkOwner], Link]
-# Calls back once after so many milliseconds.
+# Calls back once after a delay in milliseconds.
 CallLater = Callable[[int, Callable[[], object]], Timer]

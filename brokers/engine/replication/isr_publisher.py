@@ -1,8 +1,7 @@
-"""Writes who is in sync with the partitions led here, and never believes it before the image shows it (REP-22 to
-REP-25).
+"""Writes ISR changes of the partitions led here, which take effect only when the image shows them (REP-22 to REP-25).
 
-While a write is under way, or written and not shown, a partition counts everybody that is in either ISR. A write whose
-outcome is not known is tried again as it was: if it did happen, that one loses the race, and the image is read anew.
+While a write is pending, or written and not shown, a partition counts the members of both ISRs. A write with an unknown
+outcome is repeated unchanged: if the first one succeeded, the second one fails and the image is read again.
 """
 
 from __future__ import annotations
@@ -29,20 +28,23 @@ from brokers.engine.partitions.table import PartitionTable
 
 log = structlog.get_logger(__name__)
 
-# So many partitions' changes as come within this go together.
+# Delay in which changes are collected into one write.
 GATHERING_S: Final = 0.02
 RETRY_DELAY_S: Final = 0.5
 
 
 class Proposal(NamedTuple):
-    """One write that the image does not show yet."""
+    """A write that the image does not show yet."""
 
     partition: Partition
     write: StateWrite
 
 
 class IsrPublisher:
-    """Told of candidates as they fetch, looks for laggards by itself. `monotonic_ms` is the followers' clock."""
+    """Publishes ISR changes: candidates are reported by fetches, lagging members are found by `check`.
+
+    `monotonic_ms` is the clock of follower progress.
+    """
 
     def __init__(
         self,
@@ -55,7 +57,7 @@ class IsrPublisher:
         monotonic_ms: Callable[[], int],
         lag_ms_max: int = REPLICA_LAG_MS_MAX,
     ) -> None:
-        """`read_again` asks for a second look at topics (`ClusterWatcher.mark_topics`)."""
+        """Creates the publisher; `read_again` makes the watcher read topics again (`ClusterWatcher.mark_topics`)."""
         self._broker_id = broker_id
         self._table = table
         self._current = current
@@ -65,20 +67,21 @@ class IsrPublisher:
         self.lag_ms_max = lag_ms_max
         self._changed: set[Partition] = set()
         self._proposals: dict[Partition, Proposal] = {}
-        # Those of them that are not known to have reached the store.
+        # Proposals that may not have reached the store.
         self._unsent: dict[Partition, Proposal] = {}
-        # Whose candidates live under another epoch than the image knows, or are not in it: it may be late.
+        # Partitions with candidates whose broker epoch differs from the image, or that are not in it: the image may be
+        # outdated.
         self._unconfirmed: set[Partition] = set()
         self._wake = asyncio.Event()
 
     def consider(self, partition: Partition) -> None:
-        """Its ISR may be another by now: a follower outside of it has everything (REP-23), or one in it fell behind."""
+        """Schedules a check of the ISR, after a follower outside it caught up (REP-23) or a member fell behind."""
         if partition not in self._proposals:
             self._changed.add(partition)
             self._wake.set()
 
     def check(self) -> None:
-        """Call every `lag_ms_max` / 2: looks for members that fell behind (REP-22)."""
+        """Looks for ISR members that fell behind (REP-22); called every `lag_ms_max` / 2."""
         now_ms = self._monotonic_ms()
         for partition in self._table:
             leadership = partition.leadership
@@ -88,12 +91,13 @@ class IsrPublisher:
                 follower.judge(now_ms, self.lag_ms_max)
             if self._laggards(partition, leadership, now_ms) or _candidates(partition, leadership):
                 self.consider(partition)
-            # Somebody who no longer keeps up does not hold the high watermark back any more.
+            # A follower that no longer keeps up does not hold back the high watermark.
             partition.advance_high_watermark()
 
     def check_disks(self) -> None:
-        """Call every second: what is led here and lies on a disk that failed is given to somebody else in sync, as soon
-        as there is one. Also what this broker was made leader of when its disk had failed already.
+        """Transfers partitions on failed disks that are led here to another in-sync replica, as soon as there is one.
+
+        Called every second. Includes partitions whose leadership this broker got after the disk had failed.
         """
         if not self._table.offline_directories:
             return
@@ -102,7 +106,7 @@ class IsrPublisher:
                 self.consider(partition)
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
-        """After the roles: what the image shows by now is settled, one way or the other."""
+        """Resolves the proposals that the image decides, one way or the other; called after the roles are applied."""
         if before.brokers is not after.brokers:
             self._on_brokers(after)
         for partition, proposal in tuple(self._proposals.items()):
@@ -127,7 +131,7 @@ class IsrPublisher:
             self._wake.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Writes proposals until cancelled."""
         while True:
             await self._wake.wait()
             await asyncio.sleep(GATHERING_S)
@@ -150,7 +154,7 @@ class IsrPublisher:
         )
 
     def _plan(self) -> None:
-        """What has to be written; from here on each partition counts both ISRs."""
+        """Plans the required writes; from now on each partition counts both ISRs."""
         changed, self._changed = self._changed, set()
         image, now_ms = self._current.image, self._monotonic_ms()
         for partition in changed:
@@ -173,7 +177,7 @@ class IsrPublisher:
     def _wanted(
         self, partition: Partition, brokers: Mapping[int, BrokerInfo], now_ms: int
     ) -> tuple[tuple[int, ...], dict[int, int]]:
-        """The ISR as it should be, in the order of the present one, and the broker epochs of those who come in."""
+        """Returns the desired ISR, in the current order, and the broker epochs of new members."""
         leadership = partition.leadership
         if leadership is None:
             return partition.isr, {}
@@ -181,7 +185,7 @@ class IsrPublisher:
         joined: dict[int, int] = {}
         for replica in _candidates(partition, leadership):
             broker, epoch = brokers.get(replica), leadership.followers[replica].broker_epoch
-            # Who fetched in another incarnation than the one we know of has to do so again.
+            # A follower that fetched in another incarnation must fetch again.
             if broker is not None and not broker.stopping and epoch in (broker.epoch, UNKNOWN_EPOCH):
                 joined[replica] = broker.epoch
             else:
@@ -215,7 +219,7 @@ class IsrPublisher:
 
 
 def _candidates(partition: Partition, leadership: Leadership) -> list[int]:
-    """Who stays away although it was asked to come is none, whatever it had."""
+    """Returns the followers that may join, except those that did not answer a leadership check."""
     silent = unanswered(partition)
     return [
         replica
@@ -239,7 +243,7 @@ def _with_isr(
 def given_away(
     shown: PartitionImage, broker_id: int, brokers: Mapping[int, BrokerInfo]
 ) -> PartitionStateDocument | None:
-    """The state in which the first replica in sync other than this broker leads; None if there is none (LOG-3)."""
+    """Returns the state in which the first other in-sync replica leads, None if there is none (LOG-3)."""
     isr = tuple(member for member in shown.isr if member != broker_id)
     for replica in shown.replicas:
         if replica in isr and is_same_incarnation(shown, brokers, replica) and not brokers[replica].stopping:
@@ -254,7 +258,7 @@ def given_away(
 
 
 def _find(image: ClusterImage, partition: Partition, broker_id: int) -> PartitionImage | None:
-    """The partition in the image; None unless it is led here as the image says."""
+    """Returns the partition in the image; None unless the image says that it is led here."""
     topic = image.topics.get(partition.topic)
     if topic is None or topic.topic_id != partition.topic_id or partition.index >= len(topic.partitions):
         return None

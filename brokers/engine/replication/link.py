@@ -1,7 +1,7 @@
-"""One connection to another broker over a socket: connects, says as whom it asks (WIRE-18), sends frames, receives into
-one buffer that the next answer overwrites.
+"""Socket connection to another broker: connects, authenticates (WIRE-18), sends frames and receives responses.
 
-Who it is, its certificate says; a broker of before certificates is told the cluster's secret.
+Responses are received into one buffer that the next one overwrites. The broker authenticates with its certificate, or
+with the cluster's secret if the peer does not support certificates.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from brokers.engine.replication.interfaces import LinkOwner
 from brokers.engine.replication.peer_tls import PeerTls
 
 CONNECT_S_MAX: Final = 5.0
-# What most answers fit into; a longer one has a larger buffer made, which goes when it was not needed for a while.
+# Size of the buffer, sufficient for most responses; a longer one allocates a larger buffer, which is freed when unused.
 BUFFER_BYTES: Final = 65_536
-# A new one costs a page fault for every page it fills, so it is not made anew with every burst.
+# Number of `trim` calls after which a large buffer is freed. A new one costs a page fault per page, so it is not freed
+# between bursts.
 IDLE_TRIMS: Final = 30
-# A leader sends up to `fetch.max.bytes`, or one batch that is larger; nothing more is believed.
+# Maximum size of a frame that is accepted; a leader sends up to `fetch.max.bytes`, or one larger batch.
 FRAME_BYTES_MAX: Final = 134_217_728
 _SIZE: Final = Struct(">i")
 _HANDSHAKE_VERSION: Final = 1
@@ -42,7 +43,7 @@ _GREETING: Final = (
 
 
 class SocketLink:
-    """See `ports.Link`. The secret is never part of what `on_down` is told."""
+    """Implementation of `interfaces.Link`; the reason given to `on_down` never includes the secret."""
 
     def __init__(
         self,
@@ -54,12 +55,14 @@ class SocketLink:
         passing_on_for: str = "",
         tls: PeerTls | None = None,
     ) -> None:
-        """`passing_on_for`: the client in whose stead `user` asks (`sasl.PassedOn.authorization_id`). Without `tls` it
-        is the secret that lets it in.
+        """Starts connecting.
+
+        `passing_on_for` is the client on whose behalf `user` sends requests (`sasl.PassedOn.authorization_id`). Without
+        `tls` the secret authenticates this broker.
         """
         self._owner = owner
         self._loop = loop
-        # Where the socket is watched: of TLS it is a stream's.
+        # Event loop that watches the socket; a TLS stream has its own.
         self._watching = loop
         self._broker_id = broker.id
         self._tls = tls
@@ -79,7 +82,7 @@ class SocketLink:
         self._greeted = 0
         self._task: asyncio.Task[None] | None = loop.create_task(self._connect(broker.host, broker.port))
 
-    # -- coming up -----------------------------------------------------------------------------------------------------
+    # -- connecting ----------------------------------------------------------------------------------------------------
 
     async def _connect(self, host: str, port: int) -> None:
         try:
@@ -99,7 +102,7 @@ class SocketLink:
             self._fail(f"{host}:{port}: {error.reason or error}")
             return
         except OSError as error:
-            # The loop writes messages of its own; a name that is not found has no number of the system's.
+            # The event loop creates errors with its own messages; a name that cannot be resolved has no errno.
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
             self._fail(f"{host}:{port}: {reason}")
             return
@@ -109,7 +112,7 @@ class SocketLink:
         self.send(self._greeting())
 
     async def _secure(self) -> None:
-        """The socket changes hands, and is closed by them if nothing comes of it."""
+        """Runs the TLS handshake; `shake_hands` closes the socket if it fails."""
         sock, tls = self._socket, self._tls
         if tls is None or sock is None:
             return
@@ -122,7 +125,7 @@ class SocketLink:
             self._socket = accepted
 
     def _greeting(self) -> bytes:
-        """Both steps at once: the peer answers them in turn."""
+        """Returns both authentication requests at once; the peer answers them in order."""
         token = self._login.encode()
         requests = (SaslHandshakeRequest(mechanism=self._mechanism), SaslAuthenticateRequest(auth_bytes=token))
         frames = []
@@ -137,13 +140,13 @@ class SocketLink:
         _, body = decode_response_header(api_key, version, view, start, end)
         answer = decode_response(api_key, version, view, body, end)
         if answer.error_code:
-            self._fail("the peer does not let this broker in")
+            self._fail("the peer refused the authentication of this broker")
             return
         self._greeted += 1
         if self._greeted == len(_GREETING):
             self._owner.on_up()
 
-    # -- in ------------------------------------------------------------------------------------------------------------
+    # -- receiving -----------------------------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
         sock = self._socket
@@ -164,7 +167,7 @@ class SocketLink:
             return
         (size_bytes,) = _SIZE.unpack_from(self._buffer.view, 0)
         if end == _SIZE.size + size_bytes and self._greeted == len(_GREETING):
-            # One whole answer, as nearly always.
+            # One whole response, the usual case.
             self._filled = 0
             if size_bytes > self._largest_bytes:
                 self._largest_bytes = size_bytes
@@ -173,8 +176,10 @@ class SocketLink:
             self._take_frames(end)
 
     def _room(self) -> memoryview:
-        """Where to receive. A stream of TLS waits for all of what is longer than `SHARED_BYTES`: it is given the rest
-        of an answer, and nothing else.
+        """Returns the part of the buffer to receive into.
+
+        A TLS stream waits for all of a request that is longer than `SHARED_BYTES`, so it is given only the rest of a
+        response.
         """
         filled = self._filled
         if not self._is_encrypted:
@@ -185,7 +190,7 @@ class SocketLink:
         return self._buffer.view[filled : _SIZE.size + size_bytes]
 
     def _take_frames(self, end: int) -> None:
-        """Hands over whole frames, moves what is left to the front, and makes room for the rest of it."""
+        """Delivers whole frames, moves the rest to the front, and enlarges the buffer for it if necessary."""
         position = 0
         while end - position >= _SIZE.size:
             (size_bytes,) = _SIZE.unpack_from(self._buffer.view, position)
@@ -227,7 +232,7 @@ class SocketLink:
         return self._buffer.size
 
     def trim(self) -> None:
-        """Call now and then: gives back a large buffer that nothing needed in the last so many calls."""
+        """Frees a large buffer that was not needed in the last IDLE_TRIMS calls; called periodically."""
         if self._largest_bytes + _SIZE.size > BUFFER_BYTES or self._buffer.size == BUFFER_BYTES:
             self._idle_trims = 0
         else:
@@ -238,7 +243,7 @@ class SocketLink:
             self._buffer.free()
             self._buffer = RentedBuffer(BUFFER_BYTES)
 
-    # -- out -----------------------------------------------------------------------------------------------------------
+    # -- sending -------------------------------------------------------------------------------------------------------
 
     def send(self, frame: bytes) -> None:
         sock = self._socket
@@ -273,20 +278,20 @@ class SocketLink:
         if not self._unsent:
             self._watching.remove_writer(sock.fileno())
 
-    # -- going down ----------------------------------------------------------------------------------------------------
+    # -- closing -------------------------------------------------------------------------------------------------------
 
     def _fail_soon(self, reason: str) -> None:
-        """Its owner is in the middle of sending, and is told when it is done."""
+        """Reports a failure after the owner's current call of `send` has returned."""
         self._loop.call_soon(self._fail, reason)
 
     def _fail(self, reason: str) -> None:
-        if self._owner is not _NOBODY:
+        if self._owner is not _NO_OWNER:
             owner = self._owner
             self.close()
             owner.on_down(reason)
 
     def close(self) -> None:
-        self._owner = _NOBODY
+        self._owner = _NO_OWNER
         task, self._task = self._task, None
         if task is not None and task is not asyncio.current_task(self._loop):
             task.cancel()
@@ -300,10 +305,10 @@ class SocketLink:
         self._buffer.free()
 
 
-class _Nobody:
+class _NoOwner:
     def on_up(self) -> None: ...
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None: ...
     def on_down(self, reason: str) -> None: ...
 
 
-_NOBODY: Final[LinkOwner] = _Nobody()
+_NO_OWNER: Final[LinkOwner] = _NoOwner()

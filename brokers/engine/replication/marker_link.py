@@ -1,8 +1,8 @@
-"""Tells the leaders of a transaction's partitions how it ended (TXN-12), until each of them knows.
+"""Sends end markers to the leaders of a transaction's partitions until each has written them (TXN-12).
 
-What is owed to one broker travels together, one request at a time; partitions whose followers keep it waiting have a
-connection of their own, so that they hold up nobody else. Nothing here has to survive a crash: whoever coordinates the
-transaction next sends its markers again (TXN-16), and a marker that comes twice does no harm.
+Markers for one broker are sent together, one request at a time. Partitions with slow followers use a separate
+connection, so that they do not delay others. No state needs to survive a crash: the next coordinator of the transaction
+sends its markers again (TXN-16), and a repeated marker does no harm.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 VERSION: Final = 1
 RETRY_MS_MIN: Final = 20
 RETRY_MS_MAX: Final = 1_000
-# One request; what is left follows when it is answered.
+# Maximum size of one request; the rest is sent after its response.
 TRANSACTIONS_PER_REQUEST_MAX: Final = 500
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 
@@ -39,26 +39,26 @@ PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 _DONE: Final = frozenset(
     {int(ErrorCode.NONE), int(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT), int(ErrorCode.UNSUPPORTED_VERSION)}
 )
-# A partition knows a later epoch of the producer than its coordinator: a marker of this transaction will never be taken
-# there. As in Kafka the transaction is not said to be over; the next coordinator asks once more. The other partitions
-# are still told, or their readers would stand before an open transaction for as long.
+# The partition has a later epoch of the producer than its coordinator and never accepts a marker of this transaction.
+# As in Kafka the transaction does not complete; the next coordinator tries again. Markers are still sent to the other
+# partitions, or their readers would wait behind an open transaction for as long.
 _REFUSED: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
-# Somebody else coordinates it: it is theirs to end what is open.
+# Another broker coordinates the transaction and ends it.
 _FENCED: Final = int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 _LATE: Final = int(ErrorCode.REQUEST_TIMED_OUT)
 
-# Writes the markers that this broker leads the partitions of; the handler of WriteTxnMarkers does the same.
+# Writes the markers for partitions that this broker leads; the handler of WriteTxnMarkers uses the same function.
 WriteHere = Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
 
 
 class Brokers(Protocol):
-    """`peers.Peers` fits."""
+    """Sender of requests to other brokers, implemented by `peers.Peers`."""
 
     async def request(self, broker_id: int, api_key: int, version: int, message: Any) -> Any: ...
 
 
 class _Order:
-    """What one decided transaction still owes. `attempts` counts rounds in which something was refused."""
+    """Pending partitions of one decided transaction; `attempts` counts the rounds with a refused marker."""
 
     __slots__ = ("attempts", "dropped", "markers", "owed", "shard")
 
@@ -75,18 +75,20 @@ class _Order:
 
 
 _Load = dict[_Order, set[PartitionKey]]
-# A broker, and whether it is by the connection for partitions that are late.
+# (broker id, whether it is the connection for slow partitions)
 _Way = tuple[int, bool]
 
 
 class MarkerLink:
-    """`report(shard, markers, partitions)` hands back what is done, perhaps nothing, and answers whether it is still
-    wanted here; if not, whoever coordinates the transaction sends its markers. None: nobody can take it at the moment,
-    and whether somebody else coordinates by now is not known. What was done then is told once more, and so is its
-    partition: until it is reported the transaction is not over, and a marker that comes twice does no harm.
+    """Sends the markers of decided transactions.
 
-    `image` answers the current image, `late_brokers` has connections beside those of `brokers`. Everything runs on
-    the loop's thread, and nothing is reported from inside `send`.
+    `report(shard, markers, partitions)` reports completed partitions, perhaps none, and returns whether this broker is
+    still the coordinator; if not, the new one sends the markers. It returns None if that is unknown at the moment. Then
+    the report and the marker are repeated: the transaction is not complete before the report, and a repeated marker
+    does no harm.
+
+    `image` returns the current image, and `late_brokers` has connections separate from those of `brokers`. Everything
+    runs in the event loop's thread, and `report` is never called from inside `send`.
     """
 
     def __init__(
@@ -109,50 +111,52 @@ class MarkerLink:
         self._spawn = spawn
         self._call_later = call_later
         self._orders: dict[str, _Order] = {}
-        # Whoever is in here is being spoken to.
+        # Partitions per destination; a destination in here has a running task.
         self._loads: dict[_Way, _Load] = {}
         self._late: set[PartitionKey] = set()
 
     @property
     def transactions(self) -> int:
-        """How many are not done."""
+        """Number of transactions that are not complete."""
         return len(self._orders)
 
     def send(self, shard: int, markers: SendMarkers) -> None:
-        """Begins. Replaces what was to be sent for the same transactional id."""
+        """Starts sending; replaces pending markers of the same transactional id."""
         before = self._orders.get(markers.transactional_id)
         if before is not None:
             before.dropped = True
         order = self._orders[markers.transactional_id] = _Order(shard, markers)
         self._call_later(0, lambda: self._route(order, markers.partitions))
 
-    # -- where to ------------------------------------------------------------------------------------------------------
+    # -- routing -------------------------------------------------------------------------------------------------------
 
     def _route(self, order: _Order, partitions: Iterable[PartitionKey]) -> None:
-        """To the current leaders. A partition that was deleted is done; one without a leader waits, and one of a topic
-        about which nothing is understood: it may be there, and would keep its readers waiting for ever.
+        """Queues partitions for their current leaders; deleted ones are complete.
+
+        A partition without a leader waits, and so does one of a topic that cannot be read: it may exist and would keep
+        its readers waiting for ever.
         """
         if order.dropped:
             return
         image = self._image()
-        gone: list[PartitionKey] = []
-        homeless: list[PartitionKey] = []
-        # In order: a set would have another one in every process.
+        deleted: list[PartitionKey] = []
+        leaderless: list[PartitionKey] = []
+        # Sorted, because the order of a set differs between processes.
         for partition in sorted(partitions):
             topic = image.topics.get(partition[0])
             if topic is None or topic.deleting or not 0 <= partition[1] < len(topic.partitions):
-                (gone if topic is not None or image.has_lost_topic(partition[0]) else homeless).append(partition)
+                (deleted if topic is not None or image.has_lost_topic(partition[0]) else leaderless).append(partition)
                 continue
             leader = topic.partitions[partition[1]].leader
             if leader == self._broker_id or leader in image.brokers:
                 self._enqueue(leader, order, partition)
             else:
-                homeless.append(partition)
-        self._late.difference_update(gone)
-        if gone or not order.owed:
-            self._done(order, gone)
-        if homeless:
-            self._again(order, homeless)
+                leaderless.append(partition)
+        self._late.difference_update(deleted)
+        if deleted or not order.owed:
+            self._done(order, deleted)
+        if leaderless:
+            self._retry_later(order, leaderless)
 
     def _enqueue(self, broker_id: int, order: _Order, partition: PartitionKey) -> None:
         way = broker_id, partition in self._late
@@ -162,7 +166,7 @@ class MarkerLink:
             self._spawn(self._serve(way))
         load.setdefault(order, set()).add(partition)
 
-    def _again(self, order: _Order, partitions: Collection[PartitionKey]) -> None:
+    def _retry_later(self, order: _Order, partitions: Collection[PartitionKey]) -> None:
         if order.dropped:
             return
         if self._report(order.shard, order.markers, ()) is False:
@@ -172,23 +176,24 @@ class MarkerLink:
         order.attempts += 1
         self._call_later(delay_ms, lambda: self._route(order, partitions))
 
-    # -- one broker ----------------------------------------------------------------------------------------------------
+    # -- requests to one broker ----------------------------------------------------------------------------------------
 
     async def _serve(self, way: _Way) -> None:
-        """Until nothing is owed to this broker."""
+        """Sends requests to one destination until no marker is pending for it."""
         while True:
             load = self._take(way)
             if not load:
                 del self._loads[way]
                 return
             if way[0] == self._broker_id:
-                # No connection to share: a transaction waits for the followers of its own partitions alone.
+                # Local writes share no connection, so each transaction waits only for the followers of its own
+                # partitions.
                 for order, partitions in load.items():
-                    self._spawn(self._tell(way, {order: partitions}))
+                    self._spawn(self._send_request(way, {order: partitions}))
             else:
-                await self._tell(way, load)
+                await self._send_request(way, load)
 
-    async def _tell(self, way: _Way, load: _Load) -> None:
+    async def _send_request(self, way: _Way, load: _Load) -> None:
         broker_id, late = way
         try:
             if broker_id == self._broker_id:
@@ -200,19 +205,20 @@ class MarkerLink:
         except PeerUnavailable as reason:
             log.info("markers_not_sent", broker=broker_id, transactions=len(load), reason=str(reason))
             for order, partitions in load.items():
-                self._again(order, partitions)
-        except Exception:  # our own mistake with one transaction must not leave the others' partitions untold for ever
+                self._retry_later(order, partitions)
+        # a programming error with one transaction must not leave the markers of others unsent for ever
+        except Exception:
             log.exception("markers_failed", broker=broker_id, transactions=len(load))
             self._call_later(RETRY_MS_MAX, lambda: self._reroute(load))
 
     def _reroute(self, load: _Load) -> None:
-        """Never what is done: its next transaction may have begun."""
+        """Retries partitions that are still pending; the next transaction of completed ones may have begun."""
         for order, partitions in load.items():
             if left := partitions & order.owed:
-                self._again(order, left)
+                self._retry_later(order, left)
 
     def _take(self, way: _Way) -> _Load:
-        """The next request's share of what is owed."""
+        """Takes the markers for the next request."""
         waiting = self._loads[way]
         taken: _Load = {}
         producer_ids: set[int] = set()
@@ -221,7 +227,7 @@ class MarkerLink:
             if order.dropped:
                 del waiting[order]
                 continue
-            # An answer tells markers apart by their producer id.
+            # A response distinguishes markers by producer id.
             if order.markers.producer_id in producer_ids:
                 continue
             if taken and (len(taken) == TRANSACTIONS_PER_REQUEST_MAX or room < len(waiting[order])):
@@ -235,46 +241,46 @@ class MarkerLink:
         errors: dict[tuple[int, str, int], int] = {}
         for marker in response.markers:
             for topic in marker.topics:
-                for line in topic.partitions:
-                    errors[marker.producer_id, topic.name, line.partition_index] = line.error_code
+                for partition in topic.partitions:
+                    errors[marker.producer_id, topic.name, partition.partition_index] = partition.error_code
         for order, partitions in load.items():
             if order.dropped:
                 continue
             missing = int(ErrorCode.REQUEST_TIMED_OUT)
-            codes = {
-                partition: errors.get((order.markers.producer_id, *partition), missing) for partition in partitions
-            }
+            codes = {key: errors.get((order.markers.producer_id, *key), missing) for key in partitions}
             self._on_codes(order, codes)
 
     def _on_codes(self, order: _Order, codes: dict[PartitionKey, int]) -> None:
-        done = [item for item, code in codes.items() if code in _DONE]
-        refused = [item for item, code in codes.items() if code == _REFUSED]
-        again = [item for item, code in codes.items() if code not in _DONE and code not in (_REFUSED, _FENCED)]
+        done = [partition for partition, code in codes.items() if code in _DONE]
+        refused = [partition for partition, code in codes.items() if code == _REFUSED]
+        again = [
+            partition for partition, code in codes.items() if code not in _DONE and code not in (_REFUSED, _FENCED)
+        ]
         self._late.difference_update(codes)
-        self._late.update(item for item in again if codes[item] == _LATE)
+        self._late.update(partition for partition in again if codes[partition] == _LATE)
         if done:
             self._done(order, done)
         if refused or _FENCED in codes.values():
             log.warning(
                 "markers_refused",
                 transactional_id=order.markers.transactional_id,
-                partitions=sorted(item for item, code in codes.items() if code in (_REFUSED, _FENCED)),
+                partitions=sorted(partition for partition, code in codes.items() if code in (_REFUSED, _FENCED)),
                 codes=sorted({_REFUSED, _FENCED}.intersection(codes.values())),
             )
         if _FENCED in codes.values():
             self._forget(order)
         if again and not order.dropped:
-            self._again(order, again)
+            self._retry_later(order, again)
         order.owed.difference_update(refused)
         if not order.owed and not order.dropped:
             self._forget(order)
 
-    # -- the end -------------------------------------------------------------------------------------------------------
+    # -- completion ----------------------------------------------------------------------------------------------------
 
     def _done(self, order: _Order, partitions: Collection[PartitionKey]) -> None:
         wanted = self._report(order.shard, order.markers, partitions)
         if wanted is None:
-            self._again(order, partitions)
+            self._retry_later(order, partitions)
             return
         order.owed.difference_update(partitions)
         if not wanted or not order.owed:

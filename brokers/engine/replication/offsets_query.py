@@ -1,4 +1,4 @@
-"""Asks a leader where partitions begin and end, after it had nothing at the offset that was asked for (REP-9)."""
+"""Query for the log start and end offsets of a leader after a fetch was out of range (REP-9)."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ _LATEST, _EARLIEST = -1, -2
 
 
 class OffsetsQuery:
-    """One of the two questions that decide: the end of the leader's log, and if that is no answer, its start (a
-    request may name a partition once).
+    """One of two queries: for the log end offset of the leader, and if that does not decide, for its log start offset.
+
+    Two are needed because a request may name a partition only once.
     """
 
     def __init__(self, followed: Sequence[Followed], end_offsets: Mapping[PartitionKey, int] | None = None) -> None:
-        self._followed = {(item.partition.topic, item.partition.index): item for item in followed}
+        self._followed = {(member.partition.topic, member.partition.index): member for member in followed}
         self._end_offsets = end_offsets
         self.next: OffsetsQuery | None = None
 
     def frame(self, correlation_id: int, client_id: str, replica_id: int) -> bytes:
         timestamp = _LATEST if self._end_offsets is None else _EARLIEST
         topics: dict[str, list[ListOffsetsPartition]] = {}
-        for (topic, index), item in self._followed.items():
+        for (topic, index), followed in self._followed.items():
             topics.setdefault(topic, []).append(
                 ListOffsetsPartition(
-                    partition_index=index, current_leader_epoch=item.partition.leader_epoch, timestamp=timestamp
+                    partition_index=index, current_leader_epoch=followed.partition.leader_epoch, timestamp=timestamp
                 )
             )
         request = ListOffsetsRequest(
@@ -48,28 +49,31 @@ class OffsetsQuery:
     def results(
         self, buffer: memoryview, start: int, end: int, correlation_id: int
     ) -> Iterator[tuple[Followed, OutOfRange]]:
-        """What the answer decides; what it leaves open is in `next` afterwards. Raises MalformedRequest."""
+        """Yields the partitions that the response decides; `next` is then the query for the others.
+
+        Raises MalformedRequest.
+        """
         answered, body = decode_response_header(ApiKey.LIST_OFFSETS, VERSION, buffer, start, end)
         if answered != correlation_id:
-            raise MalformedRequest(f"answer {answered} to request {correlation_id}")
+            raise MalformedRequest(f"response {answered} to request {correlation_id}")
         response: Any = decode_response(ApiKey.LIST_OFFSETS, VERSION, buffer, body, end)
         undecided: list[Followed] = []
         end_offsets: dict[PartitionKey, int] = {}
         for topic in response.topics:
-            for line in topic.partitions:
-                key = (topic.name, line.partition_index)
-                item = self._followed.get(key)
-                if item is None or line.error_code:
+            for result in topic.partitions:
+                key = (topic.name, result.partition_index)
+                followed = self._followed.get(key)
+                if followed is None or result.error_code:
                     continue
-                log = item.partition.log
+                log = followed.partition.log
                 own_end_offset = log.log_end_offset
                 if self._end_offsets is not None:
                     end_offset, is_empty = self._end_offsets[key], not log.size_bytes
-                    yield item, after_out_of_range(own_end_offset, line.offset, end_offset, is_empty=is_empty)
-                elif line.offset < own_end_offset:
-                    yield item, OutOfRange(truncate_to=line.offset)
+                    yield followed, after_out_of_range(own_end_offset, result.offset, end_offset, is_empty=is_empty)
+                elif result.offset < own_end_offset:
+                    yield followed, OutOfRange(truncate_to=result.offset)
                 else:
-                    undecided.append(item)
-                    end_offsets[key] = line.offset
+                    undecided.append(followed)
+                    end_offsets[key] = result.offset
         if undecided:
             self.next = OffsetsQuery(undecided, end_offsets)

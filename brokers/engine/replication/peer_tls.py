@@ -1,5 +1,6 @@
-"""Mutual TLS towards another broker: the handshake beside the loop, and whether it is the broker that was meant. One on
-the same machine is spoken to without encryption from there on (`network.in_clear`).
+"""Mutual TLS with another broker: handshake outside the event loop and verification of the peer's identity.
+
+Connections within one machine continue without encryption afterwards (`network.in_clear`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ THREADS: Final = 2
 
 
 class PeerTls:
-    """Of one broker process. `context` gives the context of the handshake that begins now; whether the other end may go
-    on without encryption.
+    """TLS client of one broker process.
+
+    `context` returns the context of a handshake; its argument says whether the connection may continue without
+    encryption.
     """
 
     def __init__(
@@ -33,8 +36,9 @@ class PeerTls:
         self._threads: ThreadPoolExecutor | None = None
 
     async def shake_hands(self, sock: socket, broker_id: int) -> TlsStream | socket:
-        """Over a connected socket that does not block; it is the stream's from here on, or closed. A plain socket where
-        both have ended TLS. Raises OSError.
+        """Runs the handshake over a connected non-blocking socket, which then belongs to the stream or is closed.
+
+        Returns a plain socket if both sides have ended TLS. Raises OSError.
         """
         context = self._context(is_loopback(str(sock.getpeername()[0])))
         tls = context.wrap_socket(sock, do_handshake_on_connect=False)
@@ -47,7 +51,7 @@ class PeerTls:
                 await self._until_done(tls, tls.unwrap)
                 return plain_socket(tls)
         except asyncio.CancelledError:
-            raise  # a step may be in a thread: it closes the socket
+            raise  # a step may be running in a thread, which closes the socket
         except BaseException:
             tls.close()
             raise
@@ -64,7 +68,7 @@ class PeerTls:
                 await self._until(tls, self._loop.add_writer, self._loop.remove_writer)
 
     async def _step(self, tls: ssl.SSLSocket, step: Callable[[], object]) -> None:
-        """One try, in a thread that never waits for the peer."""
+        """Runs one attempt in a thread that never waits for the peer."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, "peer-tls")
         running = self._loop.run_in_executor(self._threads, step)
@@ -86,14 +90,14 @@ class PeerTls:
         unwatch(tls.fileno())
 
     def close(self) -> None:
-        """Steps that are in a thread end first; they wait for no peer."""
+        """Stops the threads; running steps finish first and wait for no peer."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _close_after(tls: ssl.SSLSocket, step: asyncio.Future[object]) -> None:
     if not step.cancelled():
-        step.exception()  # nobody else asks how it ended
+        step.exception()  # retrieve the exception, which no other code does
     tls.close()
 
 

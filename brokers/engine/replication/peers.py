@@ -1,7 +1,7 @@
 """Requests of this broker to others, over one connection to each broker's internal listener.
 
-Requests are pipelined and answered in order. A connection is made when it is needed; after a failure, requests are
-refused for a moment instead of waiting for a broker that may be gone.
+Requests are pipelined and answered in order. A connection is established on demand; after a failure, requests are
+refused for a short time instead of waiting for a broker that may be gone.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
 from brokers.engine.replication.interfaces import CallLater, Connect, Link, Timer
 
-# Longer than what a peer itself waits for its followers.
+# Longer than a peer waits for its followers.
 REQUEST_TIMEOUT_MS: Final = 35_000
 BACK_OFF_MS_MIN: Final = 50
 BACK_OFF_MS_MAX: Final = 1_000
-# Unanswered requests to one broker; whoever comes then is refused.
+# Maximum number of unanswered requests to one broker; further ones are refused.
 REQUESTS_MAX: Final = 1_000
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 
 
 class PeerUnavailable(Exception):
-    """No answer: the broker is not there, does not answer, or hung up. Whether it did what was asked is not known."""
+    """The broker is down, does not respond or has closed the connection; it may have executed the request."""
 
 
 class Peers:
-    """Brokers by id. Everything runs on the loop's thread.
+    """Connections to brokers by id; everything runs in the event loop's thread.
 
-    `client_id` is what the others write down about us. Users that must not wait for one another have `Peers` each.
+    `client_id` is the name that the other brokers log. Callers that must not wait for each other use separate `Peers`.
     """
 
     def __init__(
@@ -52,16 +52,16 @@ class Peers:
         self._peers: dict[int, _Peer] = {}
 
     def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
-        """The live brokers of the image. Whoever waits for one that is gone is told."""
+        """Sets the live brokers of the image; requests to brokers that are gone fail."""
         before, self._brokers = self._brokers, brokers
         for broker_id, peer in tuple(self._peers.items()):
             if brokers.get(broker_id) != before.get(broker_id) and not _is_same(brokers.get(broker_id), peer.broker):
-                self._peers.pop(broker_id).close("the broker left the cluster, or is another one")
+                self._peers.pop(broker_id).close("the broker left the cluster or has re-registered")
 
     async def request(
         self, broker_id: int, api_key: int, version: int, message: Any, timeout_ms: int = REQUEST_TIMEOUT_MS
     ) -> Any:
-        """The response to `message`. Raises PeerUnavailable."""
+        """Returns the response to `message`. Raises PeerUnavailable."""
         peer = self._peers.get(broker_id)
         if peer is None:
             broker = self._brokers.get(broker_id)
@@ -71,23 +71,23 @@ class Peers:
         return await peer.request(api_key, version, message, timeout_ms)
 
     def trim(self) -> None:
-        """Call now and then: memory that connections do not need goes."""
+        """Frees unused memory of the connections; called periodically."""
         for peer in self._peers.values():
             peer.trim()
 
     def close(self) -> None:
         for peer in self._peers.values():
-            peer.close("this broker stops")
+            peer.close("this broker is stopping")
         self._peers.clear()
 
 
 def _is_same(now: BrokerInfo | None, then: BrokerInfo) -> bool:
-    """A broker that only wants to stop is still the one we speak to."""
+    """True if it is the same incarnation at the same address; a broker that is stopping still is."""
     return now is not None and (now.host, now.port, now.epoch) == (then.host, then.port, then.epoch)
 
 
 class _Request:
-    """`deadline` fires unless it is answered before."""
+    """A pending request; `deadline` fires unless it is answered before."""
 
     __slots__ = ("answer", "api_key", "correlation_id", "deadline", "frame", "version")
 
@@ -116,7 +116,7 @@ class _Request:
 
 
 class _Peer:
-    """`ports.LinkOwner` of the connection to `broker`, when there is one."""
+    """Link owner (`interfaces.LinkOwner`) of the connection to `broker`, if there is one."""
 
     def __init__(self, broker: BrokerInfo, peers: Peers) -> None:
         self.broker = broker
@@ -130,7 +130,7 @@ class _Peer:
         self._reason = ""
 
     def request(self, api_key: int, version: int, message: Any, timeout_ms: int) -> asyncio.Future[Any]:
-        """Raises PeerUnavailable: not even tried."""
+        """Sends a request, or queues it until the connection is up. Raises PeerUnavailable if it was not sent."""
         if self._link is None and self._peers.monotonic_ms() < self._closed_until_ms:
             raise PeerUnavailable(self._reason)
         if len(self._requests) >= REQUESTS_MAX:
@@ -138,64 +138,64 @@ class _Peer:
         self._correlation_id = correlation_id = self._correlation_id % _CORRELATION_ID_MAX + 1
         body = encode_request(api_key, version, message)
         frame = encode_request_frame(api_key, version, correlation_id, self._peers.client_id, body)
-        made = _Request(api_key, version, correlation_id, frame)
-        self._requests.append(made)
-        made.deadline = self._peers.call_later(timeout_ms, self._on_silence)
+        request = _Request(api_key, version, correlation_id, frame)
+        self._requests.append(request)
+        request.deadline = self._peers.call_later(timeout_ms, self._on_timeout)
         if self._link is None:
             self._link = self._peers.connect(self.broker, self)
         elif self._is_up:
             self._link.send(frame)
-        return made.answer
+        return request.answer
 
     def on_up(self) -> None:
         assert self._link is not None
         self._is_up = True
         self._back_off_ms = BACK_OFF_MS_MIN
-        for made in self._requests:
-            self._link.send(made.frame)
+        for request in self._requests:
+            self._link.send(request.frame)
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
-        """The answer to the oldest request."""
+        """Completes the oldest request."""
         try:
             if not self._requests:
-                raise MalformedRequest("an answer to nothing")
-            made = self._requests[0]
-            answered, body = decode_response_header(made.api_key, made.version, buffer, start, end)
-            if answered != made.correlation_id:
-                raise MalformedRequest(f"answer {answered} to request {made.correlation_id}")
-            response = decode_response(made.api_key, made.version, buffer, body, end)
+                raise MalformedRequest("a response without a request")
+            request = self._requests[0]
+            answered, body = decode_response_header(request.api_key, request.version, buffer, start, end)
+            if answered != request.correlation_id:
+                raise MalformedRequest(f"response {answered} to request {request.correlation_id}")
+            response = decode_response(request.api_key, request.version, buffer, body, end)
         except MalformedRequest as fault:
-            self._hang_up(str(fault))
+            self._disconnect(str(fault))
             return
         self._requests.popleft()
-        made.complete(response)
+        request.complete(response)
 
     def on_down(self, reason: str) -> None:
         self._link = None
-        self._give_up(reason)
+        self._fail_requests(reason)
 
-    def _on_silence(self) -> None:
-        """Answers come in order: whoever waits behind an answer that does not come waits for it, too."""
-        self._hang_up(f"broker {self.broker.id} does not answer")
+    def _on_timeout(self) -> None:
+        """Closes the connection after a timeout; responses come in order, so later requests would wait too."""
+        self._disconnect(f"broker {self.broker.id} does not answer")
 
-    def _hang_up(self, reason: str) -> None:
+    def _disconnect(self, reason: str) -> None:
         link, self._link = self._link, None
         if link is not None:
             link.close()
-        self._give_up(reason)
+        self._fail_requests(reason)
 
-    def _give_up(self, reason: str) -> None:
+    def _fail_requests(self, reason: str) -> None:
         self._is_up = False
         self._reason = reason
         self._closed_until_ms = self._peers.monotonic_ms() + self._back_off_ms
         self._back_off_ms = min(2 * self._back_off_ms, BACK_OFF_MS_MAX)
         waiting, self._requests = self._requests, deque()
-        for made in waiting:
-            made.fail(reason)
+        for request in waiting:
+            request.fail(reason)
 
     def trim(self) -> None:
         if self._link is not None:
             self._link.trim()
 
     def close(self, reason: str) -> None:
-        self._hang_up(reason)
+        self._disconnect(reason)

@@ -1,5 +1,5 @@
-"""How fast this broker copies what its topics want throttled (QUO-60, QUO-61). Owns no clock and no throttle: the
-surroundings do.
+"""Replication throttle of a fetcher for topics with throttled replicas (QUO-60, QUO-61); clock and rate are
+injected.
 """
 
 from __future__ import annotations
@@ -8,38 +8,41 @@ from brokers.engine.replication.fetch_plan import PARTITION_BYTES_MAX, Followed
 from brokers.engine.replication.fetcher_context import FetcherContext
 
 
-class Pace:
-    """Of one fetcher; the throttle is the whole broker's. Who is in sync is never held up: clients wait for it."""
+class FollowerThrottle:
+    """Throttle of one fetcher with the rate of the whole broker.
 
-    def __init__(self, world: FetcherContext) -> None:
-        self._world = world
+    In-sync replicas are not delayed: clients wait for them.
+    """
+
+    def __init__(self, context: FetcherContext) -> None:
+        self._context = context
 
     def held_back_ms(self, followed: Followed) -> int:
-        """For how long not to ask for it, 0 if it may be asked for."""
-        if not self._must_catch_up_slowly(followed):
+        """Returns the delay before the partition may be fetched, 0 if it may be fetched now."""
+        if not self._is_delayed(followed):
             return 0
-        return self._world.throttle.delay_ms(self._world.clock.monotonic_ms())
+        return self._context.throttle.delay_ms(self._context.clock.monotonic_ms())
 
     def bytes_max(self, followed: Followed) -> int:
-        """How much of it to ask for."""
-        if not self._must_catch_up_slowly(followed):
+        """Returns the maximum number of bytes to fetch for the partition."""
+        if not self._is_delayed(followed):
             return PARTITION_BYTES_MAX
-        return min(PARTITION_BYTES_MAX, self._world.throttle.chunk_bytes)
+        return min(PARTITION_BYTES_MAX, self._context.throttle.chunk_bytes)
 
-    def came(self, followed: Followed, count: int) -> int:
-        """So many bytes of it did: for how long not to ask for more."""
+    def record_received(self, followed: Followed, count: int) -> int:
+        """Records `count` received bytes and returns the delay before the next fetch."""
         if not self._is_throttled(followed):
             return 0
-        self._world.throttle.record(count, self._world.clock.monotonic_ms())
+        self._context.throttle.record(count, self._context.clock.monotonic_ms())
         return self.held_back_ms(followed)
 
-    def _must_catch_up_slowly(self, followed: Followed) -> bool:
-        return self._is_throttled(followed) and self._world.broker_id not in followed.partition.isr
+    def _is_delayed(self, followed: Followed) -> bool:
+        return self._is_throttled(followed) and self._context.broker_id not in followed.partition.isr
 
     def _is_throttled(self, followed: Followed) -> bool:
         throttled = followed.partition.config.follower_throttled
         return (
             throttled is not None
-            and self._world.throttle.is_limited
-            and throttled.holds(followed.partition.index, self._world.broker_id)
+            and self._context.throttle.is_limited
+            and throttled.holds(followed.partition.index, self._context.broker_id)
         )

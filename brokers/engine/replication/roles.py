@@ -1,4 +1,6 @@
-"""Follows the image: partitions become led here, follow another broker, or go (REP-26, REP-32, CTL-12, CTL-20)."""
+"""Applies the image: partitions are led here, follow another broker, or are deleted (REP-26, REP-32, CTL-12,
+CTL-20).
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ from brokers.engine.storage.files import StorageFailed
 
 log = structlog.get_logger(__name__)
 
-# A log to be made takes some tenths of a millisecond, where the disk is busy several: beyond so many, and so long,
-# other tenants' requests have their turn between.
+# Maximum number of logs that are created at once. A log takes tenths of a millisecond, or several milliseconds on a
+# busy disk; beyond this number and the time limit, other tenants' requests are served in between.
 MADE_AT_ONCE: Final = 25
 
 
 class Following(Protocol):
-    """Who fetches from leaders; `fetchers.Fetchers` fits."""
+    """Fetches from leaders; implemented by `fetchers.Fetchers`."""
 
     def follow(self, partition: Partition) -> None: ...
     def unfollow(self, topic: str, index: int) -> None: ...
@@ -35,11 +37,11 @@ class Following(Protocol):
 
 
 class Roles:
-    """Subscribed to the image before anybody who serves from it. `leaders` counts the partitions led here.
+    """Roles of this broker's partitions, subscribed to the image before all services; `leaders` counts those led here.
 
-    Of very many partitions that a tenant creates or deletes at once most are made or dropped by `go_on`, which `wake`
-    asks to be called. One whose name the checkpoint files may know of a deleted topic waits for `on_checkpoint`, which
-    `want_checkpoint` asks for: writing them takes the disk milliseconds.
+    If a tenant creates or deletes very many partitions at once, most are created or deleted by `go_on`, which `wake`
+    requests. A partition whose name checkpoint files may know from a deleted topic waits for `on_checkpoint`, which
+    `want_checkpoint` requests: writing the files takes milliseconds.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class Roles:
         wake: Callable[[], object] | None = None,
         want_checkpoint: Callable[[], object] | None = None,
     ) -> None:
-        """Without `wake` everything is made at once, without `want_checkpoint` no checkpoint is waited for."""
+        """Creates the roles; without `wake` all partitions are created at once, without `want_checkpoint` none waits
+        for a checkpoint.
+        """
         self.leaders = 0
         self._broker_id = broker_id
         self._table = table
@@ -64,18 +68,18 @@ class Roles:
         self._want_checkpoint = want_checkpoint
         self._is_first = True
         self._image: ClusterImage | None = None
-        # To be made, in this order; how many the present image has had made.
-        self._awaited: dict[PartitionKey, None] = {}
+        # Partitions to be created, in this order, and the number created for the current image.
+        self._to_create: dict[PartitionKey, None] = {}
         self._made = 0
         self._began_ms = 0
-        # To be made once the checkpoint files have forgotten what was called like them.
-        self._outdated: dict[PartitionKey, None] = {}
-        # To be dropped, nobody's any more.
-        self._gone: deque[tuple[PartitionKey, bytes]] = deque()
-        # Could not be held for want of something that passes.
-        self._short: set[PartitionKey] = set()
+        # Partitions to be created once the checkpoint files no longer name a deleted one.
+        self._awaiting_checkpoint: dict[PartitionKey, None] = {}
+        # Partitions to be deleted, which are no longer assigned.
+        self._to_delete: deque[tuple[PartitionKey, bytes]] = deque()
+        # Partitions that could not be created because of a temporary shortage.
+        self._short_of_descriptors: set[PartitionKey] = set()
         self._me: BrokerInfo | None = None
-        # Led by what was known before this process stood still.
+        # Partitions whose leadership may be outdated because this process was suspended.
         self._suspected: set[PartitionKey] = set()
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
@@ -92,7 +96,7 @@ class Roles:
         if self._is_first:
             self._drop_strays(after)
         elif is_lost:
-            self._disown(after)
+            self._release_unknown(after)
         known = {} if self._is_first or is_reborn else before.topics
         for name, topic in after.topics.items():
             if known.get(name) is not topic:
@@ -101,81 +105,84 @@ class Roles:
             self._drop_gone(before, after)
         self._is_first = False
         self._recheck()
-        if (self._awaited or self._gone) and self._wake is not None:
+        if (self._to_create or self._to_delete) and self._wake is not None:
             self._wake()
 
     def go_on(self) -> bool:
-        """Drops and makes some of the partitions that wait for it; whether there are more."""
+        """Deletes and creates some of the pending partitions; returns True if there are more."""
         self._began_ms = self._monotonic_ms()
-        while self._gone and not self._is_turn_over():
-            (name, index), topic_id = self._gone.popleft()
-            held = self._table.get(name, index)
-            # Of a topic made again under its name the log was dropped when that one's was made.
-            if held is not None and held.topic_id == topic_id:
+        while self._to_delete and not self._is_turn_over():
+            (name, index), topic_id = self._to_delete.popleft()
+            local = self._table.get(name, index)
+            # If the topic was recreated, its log was deleted when the new one was created.
+            if local is not None and local.topic_id == topic_id:
                 self._table.delete(name, index, now_ms=self._now_ms())
-        for name, index in list(islice(self._awaited, MADE_AT_ONCE)):
+        for name, index in list(islice(self._to_create, MADE_AT_ONCE)):
             if self._is_turn_over():
                 break
-            del self._awaited[name, index]
+            del self._to_create[name, index]
             topic = None if self._image is None else self._image.topics.get(name)
             if topic is not None and index < len(topic.partitions):
                 self._take(topic, topic.partitions[index], self._table.get(name, index))
         self._recheck()
-        return bool(self._awaited or self._gone)
+        return bool(self._to_create or self._to_delete)
 
     def on_checkpoint(self, *, is_written: bool) -> None:
-        """The checkpoint files were written, or cannot be: then what waits is made all the same, and says why not."""
+        """Continues after the checkpoint files were written; if they cannot be written, creation proceeds and reports
+        the error.
+        """
         outdated = self._table.flusher.outdated
-        ready = [key for key in self._outdated if not is_written or key not in outdated]
+        ready = [key for key in self._awaiting_checkpoint if not is_written or key not in outdated]
         for key in ready:
-            del self._outdated[key]
-            self._awaited[key] = None
+            del self._awaiting_checkpoint[key]
+            self._to_create[key] = None
         if ready and self._wake is not None:
             self._wake()
-        if self._outdated and self._want_checkpoint is not None:
+        if self._awaiting_checkpoint and self._want_checkpoint is not None:
             self._want_checkpoint()
 
     def _is_turn_over(self) -> bool:
         return self._monotonic_ms() - self._began_ms >= PIECE_MS_MAX
 
     def try_again(self) -> None:
-        """What could not be held for want of a descriptor. Call every now and then."""
-        if not self._short or self._image is None:
+        """Retries partitions that could not be created because of a shortage; called periodically."""
+        if not self._short_of_descriptors or self._image is None:
             return
-        short, self._short = self._short, set()
-        for name, index in sorted(short):
+        partitions, self._short_of_descriptors = self._short_of_descriptors, set()
+        for name, index in sorted(partitions):
             topic = self._image.topics.get(name)
             if topic is not None and index < len(topic.partitions):
                 self._take(topic, topic.partitions[index], self._table.get(name, index))
         self._recheck()
 
     def _recheck(self) -> None:
-        while self._table.set_aside:
-            topic_name, index, directory = self._table.set_aside.pop()
+        while self._table.new_strays:
+            topic_name, index, directory = self._table.new_strays.pop()
             log.error("log_of_another_topic_set_aside", topic=topic_name, partition=index, directory=directory)
         self.leaders = sum(1 for partition in self._table if partition.is_leader)
 
     def suspect(self) -> None:
-        """This process stood still: what somebody else may lead by now is not led until `confirm_leadership`
-        (CTL-4).
+        """Resigns partitions that another broker may lead by now because this process was suspended (CTL-4).
+
+        They are led again after `confirm_leadership`.
         """
         for partition in self._table:
             if partition.is_leader and len(partition.replicas) > 1:
                 self._suspected.add((partition.topic, partition.index))
                 self._table.resign(partition.topic, partition.index)
-        for waiting in (self._awaited, self._outdated):
+        for waiting in (self._to_create, self._awaiting_checkpoint):
             self._suspected.update(waiting)
             waiting.clear()
-        self._suspected.update(self._short)
-        self._short.clear()
+        self._suspected.update(self._short_of_descriptors)
+        self._short_of_descriptors.clear()
 
     def confirm_leadership(self, image: ClusterImage) -> None:
-        """`image` was read after the last suspicion."""
+        """Applies the suspected leaderships again, with an image that was read after the last suspension."""
         suspected, self._suspected = self._suspected, set()
         for name, index in sorted(suspected):
-            topic, held = image.topics.get(name), self._table.get(name, index)
+            topic, local = image.topics.get(name), self._table.get(name, index)
             if topic is not None and index < len(topic.partitions):
-                self._take(topic, topic.partitions[index], held)
+                self._take(topic, topic.partitions[index], local)
         self.leaders = sum(1 for partition in self._table if partition.is_leader)
 
     def _apply(self, topic: TopicImage, before: TopicImage | None) -> None:
@@ -183,63 +190,64 @@ class Roles:
             before = None
         for wanted in topic.partitions:
             known = before.partitions[wanted.index] if before and wanted.index < len(before.partitions) else None
-            held = self._table.get(topic.name, wanted.index)
-            if held is not None and known == wanted and before is not None and before.deleting == topic.deleting:
+            local = self._table.get(topic.name, wanted.index)
+            if local is not None and known == wanted and before is not None and before.deleting == topic.deleting:
                 continue
-            if held is not None and self._is_of_earlier_topic(topic, wanted, held):
+            if local is not None and self._is_of_earlier_topic(topic, wanted, local):
                 self._fetchers.unfollow(topic.name, wanted.index)
                 self._table.delete(topic.name, wanted.index, now_ms=self._now_ms())
-                held = None
-            if held is not None or not self._is_for_later(topic, wanted):
-                self._take(topic, wanted, held)
+                local = None
+            if local is not None or not self._is_postponed(topic, wanted):
+                self._take(topic, wanted, local)
         if before is not None and before.config != topic.config:
             self._table.update_config(topic.name, topic.config)
 
-    def _is_for_later(self, topic: TopicImage, wanted: PartitionImage) -> bool:
-        """Of a partition that is not here."""
+    def _is_postponed(self, topic: TopicImage, wanted: PartitionImage) -> bool:
+        """True if the creation of a partition must be postponed."""
         if self._wake is None or self._is_first or not self._is_held_here(topic, wanted):
             return False
         key = (topic.name, wanted.index)
         if self._want_checkpoint is not None and key in self._table.flusher.outdated:
-            self._outdated[key] = None
+            self._awaiting_checkpoint[key] = None
             self._want_checkpoint()
             return True
         if self._made < MADE_AT_ONCE and not self._is_turn_over():
             self._made += 1
             return False
-        self._awaited[key] = None
+        self._to_create[key] = None
         return True
 
     def _is_held_here(self, topic: TopicImage, wanted: PartitionImage) -> bool:
         return not topic.deleting and wanted.version is not None and self._broker_id in wanted.replicas
 
-    def _is_of_earlier_topic(self, topic: TopicImage, wanted: PartitionImage, held: Partition) -> bool:
-        """Whether what is held goes for this one, which may wait then. What was never led or followed here is left to
-        the table.
+    def _is_of_earlier_topic(self, topic: TopicImage, wanted: PartitionImage, local: Partition) -> bool:
+        """True if the existing log belongs to an earlier topic and must be deleted, after which the creation may wait.
+
+        Logs that were never led or followed here are left to the table.
         """
         if self._want_checkpoint is None or self._is_first or not self._is_held_here(topic, wanted):
             return False
-        return bool(held.replicas) and held.topic_id not in (topic.topic_id, NO_TOPIC_ID)
+        return bool(local.replicas) and local.topic_id not in (topic.topic_id, NO_TOPIC_ID)
 
-    def _take(self, topic: TopicImage, wanted: PartitionImage, held: Partition | None) -> None:
+    def _take(self, topic: TopicImage, wanted: PartitionImage, local: Partition | None) -> None:
         try:
-            self._apply_partition(topic, wanted, held)
+            self._apply_partition(topic, wanted, local)
         except (StorageFailed, NoUsableDirectory) as failure:
             if isinstance(failure, StorageFailed) and failure.passes:
-                self._short.add((topic.name, wanted.index))
+                self._short_of_descriptors.add((topic.name, wanted.index))
             log.error("partition_not_held", topic=topic.name, partition=wanted.index, reason=str(failure))
 
-    def _apply_partition(self, topic: TopicImage, wanted: PartitionImage, held: Partition | None) -> None:
+    def _apply_partition(self, topic: TopicImage, wanted: PartitionImage, local: Partition | None) -> None:
         name, index = topic.name, wanted.index
         if topic.deleting or wanted.version is None:
             self._fetchers.unfollow(name, index)
-            if held is not None and held.is_leader:
+            if local is not None and local.is_leader:
                 self._table.resign(name, index)
-            if held is not None and held.topic_id == topic.topic_id:
-                self._table.own(held, wanted.replicas)
+            if local is not None and local.topic_id == topic.topic_id:
+                self._table.assign(local, wanted.replicas)
         elif self._broker_id not in wanted.replicas:
             self._fetchers.unfollow(name, index)
-            if held is not None and not _is_disowned(held, topic):
+            if local is not None and not _is_of_lost_tree(local, topic):
                 log.info("replica_deleted", topic=name, partition=index)
                 self._table.delete(name, index, now_ms=self._now_ms())
         elif wanted.leader == self._broker_id and (
@@ -247,19 +255,20 @@ class Roles:
         ):
             self._fetchers.unfollow(name, index)
             self._table.resign(name, index)
-            if held is not None and held.topic_id == topic.topic_id:
-                # It waits for the controller; if the topic is made again meanwhile the log goes with the old one.
-                self._table.own(held, wanted.replicas)
+            if local is not None and local.topic_id == topic.topic_id:
+                # It waits for the controller; if the topic is recreated meanwhile, the log is deleted with the old
+                # topic.
+                self._table.assign(local, wanted.replicas)
         elif wanted.leader == self._broker_id:
             self._lead(topic, wanted)
         else:
             self._follow(topic, wanted)
 
     def _is_of_earlier_incarnation(self, wanted: PartitionImage) -> bool:
-        """Whether the leadership was given to this broker before it registered anew (CTL-10).
+        """True if this broker got the leadership before it re-registered (CTL-10).
 
-        It may have lost what others still have, and nothing but a leader epoch of its own would tell the two apart: it
-        waits for the controller. An only replica has nobody to differ from.
+        It may have lost records that other replicas have, and only a new leader epoch would distinguish the two logs,
+        so it waits for the controller. A single replica cannot diverge.
         """
         if self._me is None or len(wanted.replicas) == 1:
             return False
@@ -297,47 +306,46 @@ class Roles:
         return PartitionRole(wanted.replicas, wanted.isr, wanted.leader, is_known, self._monotonic_ms())
 
     def _is_known(self, wanted: PartitionImage) -> bool:
-        """Whether this broker may have held it before. A replica that is being added never did."""
+        """True if this broker may have had the partition before; a replica that is being added never did."""
         return (self._is_first or wanted.leader_epoch > 0) and self._broker_id not in wanted.adding
 
     def _drop_gone(self, before: ClusterImage, after: ClusterImage) -> None:
         for name, topic in before.topics.items():
             there = after.topics.get(name)
-            # One made again under its name between two images may have fewer partitions.
+            # A topic recreated between two images may have fewer partitions.
             if there is None or len(there.partitions) < len(topic.partitions):
                 self._drop(topic, 0 if there is None else len(there.partitions))
 
-    def _disown(self, image: ClusterImage) -> None:
-        """The logs here are all that is left of a tree that was lost."""
+    def _release_unknown(self, image: ClusterImage) -> None:
+        """Keeps the logs of topics that are not in the image because its ZooKeeper tree was lost."""
         partitions = 0
         for partition in self._table:
             topic = image.topics.get(partition.topic)
             if topic is None or topic.topic_id != partition.topic_id:
                 self._fetchers.unfollow(partition.topic, partition.index)
-                self._table.disown(partition)
+                self._table.release_unknown(partition)
                 partitions += 1
         if partitions:
             log.error("logs_of_unknown_topics_kept", partitions=partitions)
 
     def _drop(self, topic: TopicImage, first: int) -> None:
-        """Its partitions from `first` on."""
+        """Deletes the topic's partitions from `first` on."""
         for partition in topic.partitions[first:]:
             self._fetchers.unfollow(topic.name, partition.index)
-            held = self._table.get(topic.name, partition.index)
-            if held is None or _is_disowned(held, topic):
+            local = self._table.get(topic.name, partition.index)
+            if local is None or _is_of_lost_tree(local, topic):
                 continue
             if self._wake is not None and self._is_turn_over():
                 self._table.resign(topic.name, partition.index)
-                self._gone.append(((topic.name, partition.index), held.topic_id))
+                self._to_delete.append(((topic.name, partition.index), local.topic_id))
             else:
                 self._table.delete(topic.name, partition.index, now_ms=self._now_ms())
 
     def _drop_strays(self, image: ClusterImage) -> None:
-        """Logs of topics that were deleted, and of replicas that went elsewhere, while this broker was away. What is
-        written about a topic and makes no sense is no word that it was.
+        """Deletes logs of topics and replicas that were removed while this broker was down.
 
-        If not a single log here belongs to a partition of the image, the image is rather of another, empty tree
-        than all topics are gone: then nothing is deleted, a person must look.
+        An unreadable topic record must not be taken for a deletion. If no log belongs to a partition of the image, the
+        image is probably of another, empty tree: then nothing is deleted and an operator must investigate.
         """
         strays, known = [], 0
         for partition in self._table:
@@ -347,13 +355,13 @@ class Roles:
             if topic is None or partition.index >= len(topic.partitions):
                 strays.append(partition)
                 continue
-            # The cluster makes topics of its own again, in another tree too: of those the id tells which one it is.
+            # Internal topics are recreated in another tree too; their id shows which tree a log belongs to.
             is_of_this = partition.topic_id in (topic.topic_id, NO_TOPIC_ID)
             known += is_of_this
             is_elsewhere = self._broker_id not in topic.partitions[partition.index].replicas
             if is_elsewhere or (topic.deleting and not is_of_this):
-                # Of a topic that is there: who else holds it is written down. Of the one before it: it will not be
-                # set aside for this one, which gets no log any more.
+                # The image of an existing topic names its replicas. A log of an earlier topic is not renamed as a
+                # stray, because the topic gets no log here any more.
                 strays.append(partition)
         if strays and not known:
             log.error("logs_of_unknown_topics_kept", partitions=len(strays))
@@ -364,14 +372,14 @@ class Roles:
 
 
 def _is_of_another_tree(before: ClusterImage, after: ClusterImage) -> bool:
-    """As at start, an image without a single topic of the one before is rather of a tree that was lost."""
+    """True if no topic of the previous image is left, which as at start rather means that the tree was lost."""
     topics = before.topics.values()
     return len(topics) > 1 and not any(_is_there_or_meant_to_go(topic, after) for topic in topics)
 
 
-def _is_disowned(held: Partition, topic: TopicImage) -> bool:
-    """Whether what is held is of another topic than this, of a tree that was lost."""
-    return not held.replicas and held.topic_id not in (topic.topic_id, NO_TOPIC_ID)
+def _is_of_lost_tree(local: Partition, topic: TopicImage) -> bool:
+    """True if the log belongs to another topic, of a tree that was lost."""
+    return not local.replicas and local.topic_id not in (topic.topic_id, NO_TOPIC_ID)
 
 
 def _is_there_or_meant_to_go(topic: TopicImage, image: ClusterImage) -> bool:

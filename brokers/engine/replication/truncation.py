@@ -1,4 +1,7 @@
-"""Where a follower's log has to end, or to begin again (REP-9, REP-15). Pure: what both sides know in, offsets out."""
+"""Truncation and restart offsets of a follower's log (REP-9, REP-15).
+
+Pure: offsets of both replicas in, offsets out.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ UNDEFINED = -1
 
 
 def truncation_offset(epochs: LeaderEpochs, end_offset: int, leader_epoch: int, leader_end_offset: int) -> int:
-    """How much of a log that ends at `end_offset` may stay after the leader said that, of its own log, epoch
-    `leader_epoch` is the largest up to the one asked for, and ends at `leader_end_offset`.
+    """Returns the offset at which a log that ends at `end_offset` must be truncated.
 
-    If this log does not know that epoch, it ends with the largest smaller one; the next answer shows whether that was
-    enough (KIP-279).
+    In the leader's log, `leader_epoch` is the largest epoch up to the requested one and ends at `leader_end_offset`. If
+    the local log does not have that epoch, it is truncated to the end of the largest smaller one; the next response
+    shows whether that was enough (KIP-279).
     """
     known, own_end_offset = epochs.end_offset(leader_epoch, end_offset)
     if known == UNDEFINED:
@@ -23,7 +26,7 @@ def truncation_offset(epochs: LeaderEpochs, end_offset: int, leader_epoch: int, 
 
 
 class OutOfRange(NamedTuple):
-    """What to do when the leader has nothing at the offset asked for: one of the two, or neither."""
+    """Reaction to an out-of-range fetch: truncation, restart, or neither."""
 
     truncate_to: int | None = None
     restart_at: int | None = None
@@ -32,8 +35,10 @@ class OutOfRange(NamedTuple):
 def after_out_of_range(
     end_offset: int, leader_start_offset: int, leader_end_offset: int, *, is_empty: bool = True
 ) -> OutOfRange:
-    """REP-9. Neither: the leader moved on since it refused, and holds what is asked for next. Of a log that ends where
-    the leader's begins nothing is worth keeping.
+    """Returns the reaction to an out-of-range fetch (REP-9).
+
+    It is neither if the leader has advanced since and now has the requested offset. A log that ends where the leader's
+    begins is restarted, because its records are useless.
     """
     if leader_end_offset < end_offset:
         return OutOfRange(truncate_to=leader_end_offset)

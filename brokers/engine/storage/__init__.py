@@ -1,4 +1,5 @@
-"""Partition logs on disk, byte-compatible with Kafka's. Knows files and offsets; knows no leader, no client, no loop.
+"""Partition logs on disk, byte-compatible with Kafka's.
 
-Every `OSError` becomes `files.StorageFailed(directory)` in `files.py`; nothing else here catches one.
+This package handles files and offsets and is independent of leadership, clients and the event loop. Every `OSError`
+becomes `files.StorageFailed(directory)` in `files.py`; no other module here catches one.
 """

@@ -1,4 +1,4 @@
-"""Batches as a leader wrote them go into a follower's log, with the offsets and leader epochs they have (REP-8)."""
+"""Appends to a follower's log: batches keep the offsets and leader epochs that the leader assigned (REP-8)."""
 
 from __future__ import annotations
 
@@ -16,30 +16,32 @@ _IN_TRANSACTION: Final = layout.TRANSACTIONAL | layout.CONTROL
 
 
 def append_as_follower(log: Log, data: memoryview, batches: list[FollowedBatch], now_ms: int) -> None:
-    """Writes checked batches, which lie in `data` one behind the other from its start. As many at once as fit the
-    segment. Raises StorageFailed; what was written before stays.
+    """Writes the verified batches that fill `data`, as many in one write as fit into the segment.
+
+    Raises StorageFailed; batches written before the failure stay.
     """
     start = position = 0
-    held: list[FollowedBatch] = []
+    pending_batches: list[FollowedBatch] = []
     for batch in batches:
         segment = log.active
         size, base_offset, last_offset, max_timestamp, _, _, _, _, _ = batch
         pending = position - start
-        # A leader's cleaner may have made a hole that no index can name both ends of, even in an empty segment.
+        # Compaction on the leader may have left a hole that is wider than an index can express, even in an empty
+        # segment.
         is_far = last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
         if is_far or (
             segment.size_bytes + pending and log.must_roll(segment, size + pending, last_offset, max_timestamp, now_ms)
         ):
-            if held:
-                _write(log, data[start:position], held)
-                held = []
+            if pending_batches:
+                _write(log, data[start:position], pending_batches)
+                pending_batches = []
                 start = position
             if log.active.size_bytes or is_far:
                 is_hole_far = last_offset - log.log_end_offset > RELATIVE_OFFSET_MAX
                 log.roll(now_ms, base_offset if is_hole_far else log.log_end_offset)
-        held.append(batch)
+        pending_batches.append(batch)
         position += size
-    _write(log, data[start:position], held)
+    _write(log, data[start:position], pending_batches)
 
 
 def _write(log: Log, data: memoryview, batches: list[FollowedBatch]) -> None:
@@ -52,7 +54,7 @@ def _write(log: Log, data: memoryview, batches: list[FollowedBatch]) -> None:
         if leader_epoch > log.epochs.latest:
             log.epochs.begin(leader_epoch, base_offset)
         if producer_id >= 0:
-            # A follower answers for duplicates, and knows which transactions are open, as soon as it leads (IDE-9).
+            # A follower must detect duplicates and know the open transactions as soon as it becomes the leader (IDE-9).
             delta = last_offset - base_offset
             if not flags & _IN_TRANSACTION:
                 producers.update(producer_id, epoch, sequence, delta, last_offset, max_timestamp)
@@ -65,4 +67,4 @@ def _write(log: Log, data: memoryview, batches: list[FollowedBatch]) -> None:
         log.log_end_offset = last_offset + 1
         at += size
     producers.end_offset = log.log_end_offset
-    log.epochs.save_unsaved()  # last: should it fail, the log holds what it says that it holds
+    log.epochs.save_unsaved()  # last: if this fails, the log still matches its own offsets and producer state

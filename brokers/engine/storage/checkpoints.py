@@ -1,4 +1,4 @@
-"""The small text files beside the logs (LOG-6): version, count, then one entry a line, replaced atomically."""
+"""Checkpoint files beside the logs (LOG-6): version, count and one entry per line, replaced atomically."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ VERSION: Final = "0"
 
 
 class Unreadable(ValueError):
-    """Wrong version, a bad line, or another count than announced: the file tells nothing."""
+    """The checkpoint file has the wrong version, a malformed line or a wrong count, so none of it is used."""
 
 
 def render_lines(rows: Iterable[tuple[object, ...]]) -> bytes:
-    """A checkpoint file with one line per row."""
+    """Returns the content of a checkpoint file with one line per row."""
     lines = [" ".join(map(str, row)) for row in rows]
     return "\n".join([VERSION, str(len(lines)), *lines, ""]).encode()
 
 
 def parse_lines(path: Path, columns: int, root: Path) -> list[list[str]]:
-    """The rows of a checkpoint file, none if it does not exist. Raises Unreadable."""
+    """Returns the rows of a checkpoint file, none if it does not exist. Raises Unreadable."""
     with storage_errors(root):
         if not path.exists():
             return []
         text = path.read_bytes().decode(errors="replace")
     lines = text.split("\n")
-    # The last number of a file that lost its end is another number: the end must be that of a line.
+    # A truncated file may end in a truncated number: the last line must be terminated.
     if len(lines) < 3 or lines[-1] or lines[0].strip() != VERSION or not lines[1].strip().isdecimal():
         raise Unreadable(f"{path} has no valid head")
     rows = [line.split() for line in lines[2:] if line]
@@ -43,7 +43,7 @@ def parse_lines(path: Path, columns: int, root: Path) -> list[list[str]]:
 
 
 def read_offsets(path: Path, root: Path) -> dict[PartitionKey, int]:
-    """(topic, partition) -> offset. Raises Unreadable."""
+    """Returns the offsets by (topic, partition). Raises Unreadable."""
     try:
         return {(topic, int(index)): int(offset) for topic, index, offset in parse_lines(path, 3, root)}
     except ValueError as error:
@@ -51,9 +51,10 @@ def read_offsets(path: Path, root: Path) -> dict[PartitionKey, int]:
 
 
 def known_offsets(root: Path, name: str, unreadable: dict[str, str]) -> dict[PartitionKey, int]:
-    """A checkpoint file of a root; an unreadable one counts as empty (LOG-6), and `unreadable` then says why by path.
+    """Returns the offsets of a checkpoint file of a root; an unreadable file counts as empty (LOG-6).
 
-    Empty recovery points cost a longer recovery; without start offsets, deleted records are there again.
+    `unreadable` then gets the reason by path. Without recovery points the recovery takes longer; without start offsets,
+    deleted records reappear.
     """
     try:
         return read_offsets(root / name, root)
@@ -63,8 +64,10 @@ def known_offsets(root: Path, name: str, unreadable: dict[str, str]) -> dict[Par
 
 
 def dense_from(root: Path, recovery_points: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
-    """From where on a log of this root can have no holes but those that a power cut made: its recovery point, below
-    which nothing is lost. Only cleaning makes others; logs that were ever cleaned are left out.
+    """Returns for each log of the root the offset from which only a power cut can have made holes: its recovery point.
+
+    No record below the recovery point is lost. Only compaction makes other holes, so logs that were ever cleaned are
+    omitted.
     """
     try:
         cleaned = read_offsets(root / CLEANED_OFFSETS, root)
@@ -74,5 +77,5 @@ def dense_from(root: Path, recovery_points: Mapping[PartitionKey, int]) -> dict[
 
 
 def write_offsets(path: Path, offsets: Mapping[PartitionKey, int], root: Path) -> None:
-    """Replaces the file, durably."""
+    """Replaces the checkpoint file durably."""
     write_atomically(path, render_lines((topic, index, offset) for (topic, index), offset in offsets.items()), root)

@@ -1,4 +1,4 @@
-"""The roots of `log.dirs`: who owns them, which partitions lie in them, how they were left (LOG-1 to LOG-4, LOG-34)."""
+"""Roots of `log.dirs`: their owner, their partition directories and how they were stopped (LOG-1 to LOG-4, LOG-34)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILE_NAME_CHARS_MAX: Final = 255
 NO_TOPIC_ID: Final = bytes(16)
 
 _PARTITION_DIRECTORY = re.compile(r"^(?P<topic>[a-zA-Z0-9._-]+)-(?P<index>\d+)$")
-# What a partition's directory holds, a crash included.
+# Names of the files in a partition directory, including those that a crash leaves.
 _PARTITION_FILE = re.compile(
     r"^(\d{20}\.(log|index|timeindex|txnindex|snapshot)(\.(deleted|cleaned|swap|tmp))?"
     rf"|({re.escape(PARTITION_METADATA_FILE)}|{re.escape(EPOCHS_FILE)})(\.tmp)?)$"
@@ -33,7 +33,7 @@ _DELETED_DIRECTORY = re.compile(r"\.[0-9a-f]{32}-delete$")
 
 
 class DirectoryRefused(Exception):
-    """The root belongs to another broker or cluster, or another process holds its lock; the broker must not start on
+    """The root belongs to another broker or cluster, or another process has locked it; the broker must not start on
     it.
     """
 
@@ -46,26 +46,29 @@ class FoundPartition(NamedTuple):
 
 
 class LogRoot:
-    """One root. `clean` tells whether the last stop was clean; `partitions` counts the directories (LOG-3)."""
+    """One root of `log.dirs`.
+
+    `clean` is true if the last stop was clean; `partitions` counts the partition directories (LOG-3).
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.clean = False
-        # Whether a broker of this kind had it before, which always wrote down of which topics its logs are.
+        # True if a Penstock broker used the root before; those always write the topic id of each log.
         self.was_ours = False
         self.partitions = 0
-        # Directories that are named as a partition and hold nothing of one.
+        # Directories that are named like a partition but contain no file of one.
         self.foreign: list[str] = []
         self._lock_fd = -1
 
     def open(self, broker_id: int, cluster_id: str) -> None:
-        """Locks the root and takes it over. Raises DirectoryRefused or StorageFailed."""
+        """Locks and claims the root. Raises DirectoryRefused or StorageFailed."""
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock_fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.lockf(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kind that Apache Kafka's brokers take
+            fcntl.lockf(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock that Apache Kafka's brokers take
         except (BlockingIOError, PermissionError):
             self.unlock()
             raise DirectoryRefused(f"{self.path} is in use by another broker process") from None
@@ -77,8 +80,8 @@ class LogRoot:
         marker = self.path / CLEAN_SHUTDOWN_FILE
         with storage_errors(self.path):
             self.clean = marker.exists()
-            # Gone before anything is loaded: a crash while loading counts as unclean. And gone for good, or a power cut
-            # could bring it back over a log that was written to since.
+            # Removed before anything is loaded, so that a crash during loading counts as unclean, and synced, so that a
+            # power cut cannot restore the marker over a log that was written to since.
             if self.clean:
                 marker.unlink()
                 self.sync()
@@ -91,7 +94,7 @@ class LogRoot:
             content = f"version=0\nbroker.id={broker_id}\ncluster.id={cluster_id}\n"
             write_atomically(file, content.encode(), self.path)
             return
-        self.was_ours = not text.startswith("#")  # as Apache Kafka's begins
+        self.was_ours = not text.startswith("#")  # the file that Apache Kafka writes begins with a comment
         known = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
         if known.get("broker.id") != str(broker_id) or known.get("cluster.id") != cluster_id:
             raise DirectoryRefused(
@@ -104,7 +107,7 @@ class LogRoot:
             self._lock_fd = -1
 
     def scan(self) -> list[FoundPartition]:
-        """The partitions in this root; what a previous run had marked deleted goes now."""
+        """Returns the partitions in this root and removes directories that an earlier run marked as deleted."""
         result = []
         self.foreign = []
         with storage_errors(self.path):
@@ -126,7 +129,9 @@ class LogRoot:
         return result
 
     def create_partition(self, topic: str, index: int, topic_id: bytes) -> str:
-        """Makes the directory of a partition; answers its path. Somebody else's of that name is set aside."""
+        """Creates the directory of a partition and returns its path; a foreign directory of that name is renamed as a
+        stray.
+        """
         directory = f"{self.path}/{topic}-{index}"
         with storage_errors(self.path):
             try:
@@ -141,12 +146,14 @@ class LogRoot:
         return directory
 
     def mark_deleted(self, directory: str) -> str:
-        """Renames a partition's directory out of the way (LOG-47); answers the name to remove later."""
+        """Renames a partition directory for deletion (LOG-47) and returns the name to remove later."""
         self.partitions -= 1
         return self._rename(directory, "delete")
 
-    def set_aside(self, directory: str) -> str:
-        """Renames a partition's directory as Kafka does with strays: nobody serves or removes it; answers its name."""
+    def mark_stray(self, directory: str) -> str:
+        """Renames a partition directory as Kafka renames strays and returns the new name; it is neither served nor
+        removed.
+        """
         self.partitions -= 1
         return self._rename(directory, "stray")
 
@@ -159,7 +166,7 @@ class LogRoot:
         return target
 
     def mark_clean(self, broker_epoch: int) -> None:
-        """The very last write of a clean stop."""
+        """Writes the clean shutdown marker, the last write of a clean stop."""
         content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode()
         write_atomically(self.path / CLEAN_SHUTDOWN_FILE, content, self.path)
 
@@ -168,15 +175,17 @@ class LogRoot:
 
 
 def _is_foreign(directory: str) -> bool:
-    """Whether there are files, and none is of a partition. An empty one may be what a crash left of a new partition."""
+    """True if the directory has files and none belongs to a partition. A crash may leave a new partition's directory
+    empty.
+    """
     names = [entry.name for entry in os.scandir(directory)]
     return bool(names) and not any(_PARTITION_FILE.match(name) for name in names)
 
 
 def remove(path: str, root: Path) -> None:
-    """Removes a file or a directory that was marked deleted; gone already is fine."""
+    """Removes a file or directory that was marked as deleted; a missing one is no error."""
     with storage_errors(root), contextlib.suppress(FileNotFoundError):
-        # Of a partition that an operator has put elsewhere by a link, the link goes.
+        # Of a partition that an operator moved elsewhere with a symbolic link, only the link is removed.
         if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
             shutil.rmtree(path)
         else:
@@ -190,7 +199,7 @@ def write_topic_id(directory: Path, topic_id: bytes, root: Path) -> None:
 
 
 def read_topic_id(directory: Path, root: Path) -> bytes:
-    """The topic id of a partition directory, all zeros if the file is missing or unreadable."""
+    """Returns the topic id of a partition directory, all zeros if the file is missing or unreadable."""
     file = directory / PARTITION_METADATA_FILE
     with storage_errors(root):
         text = file.read_text(errors="replace") if file.exists() else ""

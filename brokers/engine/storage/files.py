@@ -1,8 +1,8 @@
-"""The one place that speaks to the file system for the log, and the one reader of a failing disk.
+"""File system access of the log, the only place that handles disk errors.
 
-Every `OSError` becomes `StorageFailed(directory)`: the disk is the world's fault, the partitions on it are given up,
-the process lives on. Descriptors are a bounded resource (`OpenFiles`): a segment holds one only while it is used. That
-there is none left says nothing of a disk, and passes (`StorageFailed.passes`).
+Every `OSError` becomes `StorageFailed(directory)`: the partitions of that directory go offline and the process
+continues. Descriptors are a bounded resource (`OpenFiles`): a segment has one open only while it is used. A shortage of
+descriptors is no disk error and is temporary (`StorageFailed.passes`).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from brokers.engine.page_cache import is_cached, read_cached, read_into_cache
 from brokers.engine.storage.read_ahead import ReadAhead
 
 OPEN_FILES_MAX = 512
-# Where the page cache misses a few bytes, what follows them is mostly wanted next.
+# Minimum size of a prefetch: after a miss in the page cache the following bytes are usually needed next.
 PREFETCHED_BYTES_MIN = 262_144
 SHORT_WRITE_RETRIES_MAX = 16
-# What the process, or the machine, is short of for a while, however well the disk may be.
+# Errors that mean a temporary shortage of the process or the machine and say nothing about the disk.
 SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-# Descriptors that are closed at once when there is none left: each is opened again by whoever needs it.
+# Number of descriptors that are closed at once when none is left; each is reopened when it is needed.
 DESCRIPTORS_MADE_FREE = 32
-# The most that an operation has open at once, and room for what other threads open meanwhile.
+# Maximum number of descriptors that an operation has open at once, plus those other threads open meanwhile.
 DESCRIPTORS_NEEDED = 16
 
 
 class StorageFailed(Exception):
-    """An I/O error under the log directory `directory` (a root of `log.dirs`); everything on it is unusable (LOG-3).
+    """An I/O error under `directory`, a root of `log.dirs`; everything in that root is unusable (LOG-3).
 
-    But if it `passes`: then nothing was changed, and the same may be tried again.
+    If it `passes`, nothing was changed and the operation may be tried again.
     """
 
     def __init__(self, directory: Path, cause: OSError, *, halfway: bool = False) -> None:
@@ -44,7 +44,9 @@ class StorageFailed(Exception):
 
 @contextlib.contextmanager
 def storage_errors(directory: Path, *, halfway: bool = False) -> Iterator[None]:
-    """Turns any `OSError` inside into `StorageFailed(directory)`. `halfway`: what fails leaves things half done."""
+    """Converts any `OSError` inside to `StorageFailed(directory)`; `halfway` means that a failure leaves changes half
+    done.
+    """
     try:
         yield
     except OSError as error:
@@ -55,7 +57,9 @@ _OPENED: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class SegmentFile:
-    """One `.log` file and its descriptor, opened at first use. Read at explicit positions, written at the end only."""
+    """One `.log` file and its descriptor, opened at first use; read at explicit positions and written at the end
+    only.
+    """
 
     __slots__ = ("_pins", "_retired", "ahead", "fd", "path", "recently_used", "root", "table")
 
@@ -70,7 +74,7 @@ class SegmentFile:
         self._retired = False
 
     def open(self) -> int:
-        """The descriptor, opened if need be. Callers must not keep it across other calls without `pin`."""
+        """Returns the descriptor, opened if necessary. Callers must not keep it across other calls without `pin`."""
         self.recently_used = True
         if self.fd < 0:
             try:
@@ -97,12 +101,12 @@ class SegmentFile:
             self._close()
 
     def close(self) -> None:
-        """Closes the descriptor unless a reader still holds a slice; a later `open` makes another one."""
+        """Closes the descriptor unless a reader still has a slice; a later `open` opens another one."""
         if self._pins == 0:
             self._close()
 
     def retire(self) -> None:
-        """The file is being deleted: close now, or when the last reader lets go."""
+        """Marks the file as deleted: the descriptor is closed now, or when the last reader releases its slice."""
         self._retired = True
         self.close()
 
@@ -115,23 +119,23 @@ class SegmentFile:
                 os.close(fd)
 
 
-def _no_owner(failure: StorageFailed) -> None:
-    """Files without a table: whoever reads them sees the error itself."""
+def _ignore_failure(failure: StorageFailed) -> None:
+    """Default failure handler of files without a partition table: their reader gets the error itself."""
 
 
 class OpenFiles:
-    """Keeps at most `limit` descriptors, closing those not used since the last sweep (second chance).
+    """Keeps at most `limit` descriptors open and closes those unused since the last sweep (second chance).
 
-    `on_failure` hears of disks that fail a reader who cannot raise it to the partition.
+    `on_failure` is called for a disk error in a reader that cannot raise it to the partition.
     """
 
     def __init__(
         self, limit: int = OPEN_FILES_MAX, on_failure: Callable[[StorageFailed], object] | None = None
     ) -> None:
         self.limit = limit
-        self.on_failure: Callable[[StorageFailed], object] = on_failure or _no_owner
+        self.on_failure: Callable[[StorageFailed], object] = on_failure or _ignore_failure
         self._open: dict[SegmentFile, None] = {}
-        # What passed, since somebody last looked: how often, and the last of it.
+        # Number of temporary shortages since the last report, and the text of the last one.
         self.shortages = 0
         self.shortage = ""
 
@@ -159,7 +163,7 @@ class OpenFiles:
                     file.close()
 
     def make_room(self) -> int:
-        """There is no descriptor left: closes some, the unused ones first; returns how many."""
+        """Closes some descriptors when none is left, the unused ones first; returns how many were closed."""
         closable = [file for file in self._open if not file.pinned]
         closable.sort(key=lambda file: file.recently_used)
         for file in closable[:DESCRIPTORS_MADE_FREE]:
@@ -167,13 +171,16 @@ class OpenFiles:
         return len(closable[:DESCRIPTORS_MADE_FREE])
 
     def ran_short(self, failure: StorageFailed) -> None:
-        """Somebody is told to try again: then there is room."""
+        """Records a shortage that a client must retry, and closes descriptors so that the retry succeeds."""
         self.make_room()
         self.shortages += 1
         self.shortage = str(failure)
 
     def need_room(self, root: Path) -> None:
-        """Asked before what must not stop half-way for want of a descriptor: raises StorageFailed, which passes."""
+        """Ensures free descriptors before an operation that must not stop halfway for lack of one.
+
+        Raises a StorageFailed that passes.
+        """
         spare: list[int] = []
         try:
             while len(spare) < DESCRIPTORS_NEEDED:
@@ -187,7 +194,9 @@ class OpenFiles:
                 os.close(descriptor)
 
     def close_idle(self) -> int:
-        """Closes what was not used since the previous call; returns how many. Called every so often by maintenance."""
+        """Closes files that were not used since the previous call and returns their number; maintenance calls it
+        regularly.
+        """
         before = len(self._open)
         for file in list(self._open):
             if file.recently_used:
@@ -198,10 +207,10 @@ class OpenFiles:
 
 
 class FileSlice:
-    """`length` bytes at `position` of an open segment: whole batches, ready for sendfile.
+    """Slice of an open segment: `length` bytes at `position`, whole batches, ready for sendfile.
 
-    Holds its segment open (even if it is deleted meanwhile) until `release()`, which may be called more than once.
-    `position` and `length` may be advanced by the sender while it sends.
+    The segment stays open (even if it is deleted meanwhile) until `release()`, which may be called more than once. The
+    sender may advance `position` and `length` while it sends.
     """
 
     __slots__ = ("_ahead", "_file", "fd", "length", "position")
@@ -216,21 +225,21 @@ class FileSlice:
 
     @property
     def file(self) -> SegmentFile | None:
-        """Whose bytes they are; None once released."""
+        """The segment file that the bytes belong to; None once the slice is released."""
         return self._file
 
     def read(self) -> bytes:
-        """The bytes, for paths that cannot send from the file (TLS, tests)."""
+        """Returns the bytes, for callers that cannot send from the file (TLS, tests)."""
         assert self._file is not None, "slice already released"
         return read_at(self._file, self.position, self.length)
 
     def is_cached(self, length: int) -> bool:
-        """Whether its first `length` bytes can be sent without waiting for the disk, or making it work."""
+        """True if the first `length` bytes can be sent without waiting for the disk or triggering a read."""
         position = self.position
         return not self._ahead.is_beyond(position, position + length) and is_cached(self.fd, position, length)
 
     def prefetch(self, length: int | None = None) -> None:
-        """Waits until its first `length` bytes, or all, are in the page cache: for a thread. Raises OSError."""
+        """Waits until the first `length` bytes, or all, are in the page cache; runs in a thread. Raises OSError."""
         self._ahead.prefetch(self.fd, self.position, self.length if length is None else length)
 
     def release(self) -> None:
@@ -239,13 +248,13 @@ class FileSlice:
             self._file = None
 
     def failed(self, error: OSError) -> None:
-        """Whoever reads from `fd` by itself says here that the disk would not."""
+        """Reports a disk error that a caller met while reading from `fd` itself."""
         if self._file is not None:
             self._file.table.on_failure(StorageFailed(self._file.root, error))
 
 
 class UncachedFile:
-    """A whole small file that lies on the disk only; the counterpart of a slice in `NotCached`."""
+    """A whole small file that is not in the page cache; the counterpart of a slice in `NotCached`."""
 
     __slots__ = ("path",)
 
@@ -253,7 +262,7 @@ class UncachedFile:
         self.path = path
 
     def prefetch(self) -> None:
-        """As `FileSlice.prefetch`. A file that went meanwhile needs no pulling."""
+        """Waits until the file is in the page cache; a file that was deleted meanwhile is skipped. Raises OSError."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -264,12 +273,13 @@ class UncachedFile:
             os.close(fd)
 
     def release(self) -> None:
-        """It holds nothing open."""
+        """Does nothing: the object has no open descriptor."""
 
 
 class NotCached(Exception):
-    """The answer lies on the disk: `uncached.prefetch()` in a thread that may wait for it, `uncached.release()`, then
-    ask again.
+    """The data must be read from the disk.
+
+    Call `uncached.prefetch()` in a thread that may wait, then `uncached.release()`, and retry.
     """
 
     def __init__(self, uncached: FileSlice | UncachedFile) -> None:
@@ -278,9 +288,9 @@ class NotCached(Exception):
 
 
 def read_at(file: SegmentFile, position: int, length: int, wait: bool = True) -> bytes:
-    """Up to `length` bytes at `position`; fewer only at the end of the file.
+    """Reads up to `length` bytes at `position`; fewer only at the end of the file.
 
-    Unless it may `wait` for the disk it raises NotCached rather than do so.
+    Without `wait` it raises NotCached instead of waiting for the disk.
     """
     fd = file.open()
     try:
@@ -298,9 +308,7 @@ def read_at(file: SegmentFile, position: int, length: int, wait: bool = True) ->
 
 
 def append_all(file: SegmentFile, data: memoryview | bytes, size_before: int) -> None:
-    """Writes `data` at the end of `file`, which is `size_before` bytes long; on failure the file has its old length
-    again.
-    """
+    """Writes `data` at the end of `file`, which is `size_before` bytes long; on failure the old length is restored."""
     fd = file.open()
     try:
         written = os.write(fd, data)
@@ -308,7 +316,7 @@ def append_all(file: SegmentFile, data: memoryview | bytes, size_before: int) ->
             _write_rest(fd, data, written)
     except OSError as error:
         is_cut = False
-        with contextlib.suppress(OSError):  # the first error is the one to tell; recovery cuts the tail if this fails
+        with contextlib.suppress(OSError):  # report the first error; if this one fails too, recovery truncates the tail
             os.ftruncate(fd, size_before)
             is_cut = True
         raise StorageFailed(file.root, error, halfway=not is_cut) from error
@@ -353,6 +361,6 @@ def sync_directory(directory: Path, root: Path) -> None:
 
 
 def guarded(root: Path, action: Callable[[], object]) -> None:
-    """Runs `action`, a file operation on `root`."""
+    """Runs `action`, a file operation on `root`. Raises StorageFailed."""
     with storage_errors(root):
         action()

@@ -1,4 +1,4 @@
-"""Making a log durable (LOG-19): planned and finished by the thread that owns the log, fsynced by any other."""
+"""Flush of a log to disk (LOG-19): the thread that owns the log plans and finishes it, any thread runs the fsyncs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from brokers.engine.storage.indexes import AbortedIndex, OffsetIndex, TimeIndex
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.producer_state import snapshot_path
 
-# Until its first flush nothing of a log is known to be on the disk, not even whose it is.
+# Recovery point of a log before its first flush: nothing of it is known to be on disk, not even its topic id.
 NEVER_FLUSHED = 0
 
 
 class FlushJob:
-    """fsyncs everything of one log between its recovery point and its end as of the planning.
+    """Fsyncs everything of one log between its recovery point and its end offset at the time of planning.
 
-    Below the recovery point nothing is read again after a crash: what stands there must be whole, the indexes of
-    closed segments and the leader epochs included. The active segment's indexes are made again from its batches. So are
-    the snapshots of producers, but where a segment begins: those before it may be deleted.
+    Data below the recovery point is not verified after a crash, so it must be complete, including the indexes of closed
+    segments and the leader epochs. The indexes of the active segment are rebuilt from its batches. So are producer
+    snapshots, except those at the start of a segment: the segments before them may be deleted.
     """
 
     __slots__ = (
@@ -37,14 +37,16 @@ class FlushJob:
     )
 
     def __init__(self, log: Log, *, closing: bool = False) -> None:
-        """`closing`: after `log.close`, the active segment counts as closed. Raises StorageFailed."""
+        """Plans the flush; with `closing`, after `log.close`, the active segment counts as closed. Raises
+        StorageFailed.
+        """
         self._log = log
         self._target = log.log_end_offset
         self._done = False
         self._files: list[SegmentFile] = []
         self._indexes: list[OffsetIndex | TimeIndex | AbortedIndex] = []
-        self._descriptors: list[int] = []  # of the files; theirs to close
-        self._opened: list[int] = []  # ours to close, the directory last
+        self._descriptors: list[int] = []  # descriptors of `_files`, which close them
+        self._opened: list[int] = []  # descriptors that this job closes, the directory last
         log.epochs.save_unsaved()
         self._epoch_saves = log.epochs.saves
         self._trims = log.trims
@@ -69,7 +71,7 @@ class FlushJob:
                 self._indexes += [index for index in segment.indexes() if not index.synced]
             if segment.base_offset in self._snapshots:
                 self._open(str(snapshot_path(log.directory, segment.base_offset)))
-        # Opened here, because the directory may be renamed (its topic deleted) while `run` is under way.
+        # Opened while planning, because the directory may be renamed (its topic deleted) while `run` is under way.
         for index in self._indexes:
             self._open(index.path)
         if log.epochs.saves:
@@ -88,8 +90,9 @@ class FlushJob:
         return self._log.root
 
     def run(self) -> None:
-        """The slow part; touches nothing of the log but its descriptors. Raises StorageFailed."""
-        with storage_errors(self._log.root, halfway=True):  # what was not written now is not written the next time
+        """Runs the slow part, which uses only the descriptors of the log. Raises StorageFailed."""
+        # a failed fsync may drop dirty pages, so a retry proves nothing
+        with storage_errors(self._log.root, halfway=True):
             for descriptor in self._descriptors:
                 os.fdatasync(descriptor)
             for descriptor in self._opened:
@@ -97,7 +100,9 @@ class FlushJob:
         self._done = True
 
     def finish(self) -> None:
-        """In the owner's thread, also after a failed `run`: the recovery point moves if all went well."""
+        """Releases the files in the owner's thread, also after a failed `run`; a successful run raises the recovery
+        point.
+        """
         for file in self._files:
             file.unpin()
         self._files.clear()
@@ -113,18 +118,19 @@ class FlushJob:
                 log.epochs.saves = 0
             if log.trims == self._trims:
                 log.trims = 0
-                log.producers.unflushed_snapshots -= self._snapshots  # else one may have been taken anew
+                log.producers.unflushed_snapshots -= self._snapshots  # otherwise one may have been taken again
 
 
 def needs_flush(log: Log) -> bool:
-    """Also after deletions: the checkpoint of log starts leaves out what the files' names say. And after a segment was
-    begun behind records that are flushed.
+    """True if a log has anything to flush: records, deletions, or the snapshot of a new segment.
+
+    Deletions count because the checkpoint of log start offsets omits starts that the file names express.
     """
     return log.recovery_point < log.log_end_offset or log.trims > 0 or bool(log.producers.unflushed_snapshots)
 
 
 def is_durable(log: Log) -> bool:
-    """Whether all of a closed log has reached the disk."""
+    """True if all of a closed log has reached the disk."""
     indexes = [index for segment in log.segments for index in segment.indexes()]
     return (
         not needs_flush(log)

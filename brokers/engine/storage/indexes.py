@@ -1,8 +1,8 @@
-"""The indexes of a segment, kept in memory exactly as they lie on disk (LOG-8 to LOG-12, LOG-14).
+"""Indexes of a segment, kept in memory exactly as they are stored on disk (LOG-8 to LOG-12, LOG-14).
 
-Entries are packed big-endian and sorted strictly by key. The active segment's entries gather in memory and reach the
-file when the log is flushed, rolled or closed: an unclean stop rebuilds them from the log anyway. The files are never
-preallocated; Kafka reads them all the same.
+Entries are packed big-endian and sorted strictly by key. The entries of the active segment are collected in memory and
+written when the log is flushed, rolled or closed: an unclean stop rebuilds them from the log anyway. The files are not
+preallocated; Kafka can read them all the same.
 """
 
 from __future__ import annotations
@@ -22,26 +22,28 @@ ABORTED_ENTRY: Final = Struct(">hqqqq")
 ABORTED_VERSION: Final = 0
 
 
-# Of a file whose content no longer counts.
+# Stored size of an index file whose content is invalid.
 VOID: Final = -1
 
 
 class TimeEntry(NamedTuple):
-    """The greatest timestamp up to a point of the segment and the last offset of the batch that carries it."""
+    """The greatest timestamp up to a point of the segment, and the last offset of the batch that carries it."""
 
     timestamp_ms: int
     offset: int
 
 
 class OffsetEntry(NamedTuple):
-    """The last offset of an append and the position where that append starts."""
+    """The last offset of an append, and the position where that append starts."""
 
     offset: int
     position: int
 
 
 class Aborted(NamedTuple):
-    """An aborted transaction: its first offset, the offset of its marker, and the log's last stable offset after it."""
+    """An aborted transaction: its first offset, the offset of its marker, and the last stable offset after the
+    marker.
+    """
 
     producer_id: int
     first_offset: int
@@ -50,7 +52,7 @@ class Aborted(NamedTuple):
 
 
 class _Index:
-    """Entries of one segment. `entries` is None while an idle closed segment keeps nothing in memory."""
+    """Entries of one segment index; `_entries` is None while an idle closed segment has none in memory."""
 
     __slots__ = ("_entries", "_is_cut", "_stored_bytes", "base_offset", "path", "root", "synced")
     layout: Struct
@@ -61,8 +63,8 @@ class _Index:
         self.base_offset = base_offset
         self._entries: bytearray | bytes | None = b"" if fresh else None
         self._stored_bytes = 0
-        self._is_cut = False  # the file goes on after the stored entries
-        # Whether what the file holds has reached the disk; a file that was found at start and is trusted has.
+        self._is_cut = False  # the file is longer than the stored entries
+        # True if the content of the file has reached the disk; so has a file that was found at start and is trusted.
         self.synced = True
 
     @property
@@ -75,11 +77,11 @@ class _Index:
 
     @property
     def loaded_bytes(self) -> int:
-        """Size of the entries in memory."""
+        """Size in bytes of the entries in memory, 0 if they are not loaded."""
         return 0 if self._entries is None else len(self._entries)
 
     def ready(self) -> None:
-        """Takes the entries into memory if that needs no waiting for the disk. Raises NotCached if it does."""
+        """Loads the entries into memory. Raises NotCached if that requires waiting for the disk."""
         if self._entries is not None or not os.path.exists(self.path):  # noqa: PTH110
             return
         with storage_errors(self.root):
@@ -103,7 +105,7 @@ class _Index:
         entries += entry
 
     def _floor(self, key: int) -> int:
-        """The number of the greatest entry whose first field is <= `key`, -1 if there is none."""
+        """Returns the number of the greatest entry whose first field is <= `key`, -1 if there is none."""
         entries, layout = self.entries, self.layout
         low, high = 0, len(entries) // layout.size
         while low < high:
@@ -115,7 +117,7 @@ class _Index:
         return low - 1
 
     def store(self, *, durable: bool = False) -> None:
-        """Writes what the file lacks, and cuts off what it has too much."""
+        """Writes the entries that the file lacks and truncates it to them; `durable` adds an fsync."""
         if self._entries is None:
             return
         if self._stored_bytes == len(self._entries) and not self._is_cut and not durable:
@@ -138,15 +140,16 @@ class _Index:
         self.synced = durable
 
     def make_file(self) -> None:
-        """An index without entries has its file all the same once its segment is closed: without one Kafka, and whoever
-        looks, takes it for lost.
+        """Creates an empty file for an index without entries when its segment is closed.
+
+        Kafka and recovery take an index without a file for lost.
         """
         if not os.path.exists(self.path):  # noqa: PTH110
             with storage_errors(self.root):
                 os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def unload(self) -> None:
-        """Forgets the entries of a closed segment; the next use reads the file again."""
+        """Frees the entries of a closed segment; the next use reads the file again."""
         if self._entries is not None and self._stored_bytes == len(self._entries) and not self._is_cut:
             self._entries = None
 
@@ -158,32 +161,32 @@ class _Index:
         self._stored_bytes = min(self._stored_bytes, kept)
 
     def reset(self) -> None:
-        """Empties the index before it is rebuilt from the log; what its file holds is void, even if nothing follows."""
+        """Empties the index before it is rebuilt from the log, and marks the content of its file as invalid."""
         self._entries = bytearray()
         self._stored_bytes = VOID
 
 
 class OffsetIndex(_Index):
-    """`.index`: last offset of an append -> position where that append starts."""
+    """Offset index (`.index`): last offset of an append -> position where that append starts."""
 
     __slots__ = ()
     layout = OFFSET_ENTRY
 
     def full(self, bytes_max: int) -> bool:
-        """Whether one more entry would pass `bytes_max` (`segment.index.bytes`)."""
+        """True if one more entry would exceed `bytes_max` (`segment.index.bytes`)."""
         return len(self.entries) + OFFSET_ENTRY.size > bytes_max
 
     def add(self, offset: int, position: int) -> None:
         self._add(OFFSET_ENTRY.pack(offset - self.base_offset, position))
 
     def lookup(self, offset: int) -> int:
-        """A position from which a scan forward meets the batch that holds `offset` (LOG-11)."""
+        """Returns a position from which a forward scan meets the batch that contains `offset` (LOG-11)."""
         at = self._floor(offset - self.base_offset)
-        # Below 0 is damage; the whole segment is searched then.
+        # A negative position is damage; the whole segment is scanned then.
         return 0 if at < 0 else max(int(OFFSET_ENTRY.unpack_from(self.entries, at * OFFSET_ENTRY.size)[1]), 0)
 
     def floor(self, offset: int) -> OffsetEntry | None:
-        """The greatest entry of an append that ends at or before `offset`."""
+        """Returns the greatest entry of an append that ends at or before `offset`, or None."""
         at = self._floor(offset - self.base_offset)
         if at < 0:
             return None
@@ -191,7 +194,7 @@ class OffsetIndex(_Index):
         return OffsetEntry(self.base_offset + relative, position)
 
     def floor_position(self, position: int) -> int:
-        """The greatest indexed batch start <= `position`, 0 if there is none."""
+        """Returns the greatest indexed batch position <= `position`, 0 if there is none."""
         entries = self.entries
         low, high = 0, len(entries) // OFFSET_ENTRY.size
         while low < high:
@@ -203,7 +206,7 @@ class OffsetIndex(_Index):
         return 0 if low == 0 else int(OFFSET_ENTRY.unpack_from(entries, (low - 1) * OFFSET_ENTRY.size)[1])
 
     def offset_from(self, position: int) -> int:
-        """The offset of the first entry whose append starts at `position` or beyond, -1 if there is none."""
+        """Returns the offset of the first entry whose append starts at `position` or later, -1 if there is none."""
         entries = self.entries
         low, high = 0, len(entries) // OFFSET_ENTRY.size
         while low < high:
@@ -229,11 +232,13 @@ class OffsetIndex(_Index):
         return int(OFFSET_ENTRY.unpack_from(entries, len(entries) - OFFSET_ENTRY.size)[1]) if entries else 0
 
     def truncate(self, offset: int) -> None:
-        """Drops the entries of appends that reach `offset` or beyond."""
+        """Removes the entries of appends that contain `offset` or a later one."""
         self._cut(self._floor(offset - self.base_offset - 1) + 1)
 
     def sane(self, segment_bytes: int) -> bool:
-        """LOG-14: whole entries, the last one not before the base and inside the log file."""
+        """True if all entries are whole and the last one is not before the base offset and is inside the log file
+        (LOG-14).
+        """
         entries = self.entries
         if len(entries) % OFFSET_ENTRY.size:
             return False
@@ -244,13 +249,13 @@ class OffsetIndex(_Index):
 
 
 class TimeIndex(_Index):
-    """`.timeindex`: greatest timestamp so far -> last offset of the batch that carries it."""
+    """Time index (`.timeindex`): greatest timestamp so far -> last offset of the batch that carries it."""
 
     __slots__ = ()
     layout = TIME_ENTRY
 
     def full(self, bytes_max: int) -> bool:
-        """One entry early: the final entry of a roll must fit (LOG-10)."""
+        """True one entry before the index is full, so that the final entry of a roll fits (LOG-10)."""
         return len(self.entries) + 2 * TIME_ENTRY.size > bytes_max
 
     @property
@@ -262,12 +267,12 @@ class TimeIndex(_Index):
         return TimeEntry(timestamp_ms, self.base_offset + relative)
 
     def add(self, timestamp_ms: int, offset: int) -> None:
-        """Adds the entry if its timestamp is greater than the last one's."""
+        """Adds the entry if its timestamp is greater than that of the last one."""
         if timestamp_ms > self.last.timestamp_ms:
             self._add(TIME_ENTRY.pack(timestamp_ms, offset - self.base_offset))
 
     def lookup(self, timestamp_ms: int) -> TimeEntry:
-        """The greatest entry with a timestamp <= `timestamp_ms`, (-1, base offset) if there is none."""
+        """Returns the greatest entry with a timestamp <= `timestamp_ms`, (-1, base offset) if there is none."""
         at = self._floor(timestamp_ms)
         if at < 0:
             return TimeEntry(-1, self.base_offset)
@@ -275,7 +280,7 @@ class TimeIndex(_Index):
         return TimeEntry(result, self.base_offset + relative)
 
     def above(self, timestamp_ms: int) -> TimeEntry | None:
-        """The first entry with a timestamp > `timestamp_ms`."""
+        """Returns the first entry with a timestamp > `timestamp_ms`, or None."""
         at = self._floor(timestamp_ms) + 1
         if at >= len(self):
             return None
@@ -283,7 +288,7 @@ class TimeIndex(_Index):
         return TimeEntry(result, self.base_offset + relative)
 
     def truncate(self, offset: int) -> None:
-        """Drops the entries that point at `offset` or beyond."""
+        """Removes the entries that point at `offset` or later."""
         entries = self.entries
         count = len(entries) // TIME_ENTRY.size
         while count and TIME_ENTRY.unpack_from(entries, (count - 1) * TIME_ENTRY.size)[1] >= offset - self.base_offset:
@@ -302,9 +307,9 @@ class TimeIndex(_Index):
 
 
 class AbortedIndex(_Index):
-    """`.txnindex`: the aborted transactions whose markers lie in the segment, in the order of these (LOG-12).
+    """Transaction index (`.txnindex`): aborted transactions whose markers are in the segment, in marker order (LOG-12).
 
-    Most segments have none, and no file.
+    Most segments have no such entries and no file.
     """
 
     __slots__ = ()
@@ -314,8 +319,9 @@ class AbortedIndex(_Index):
         self._add(ABORTED_ENTRY.pack(ABORTED_VERSION, *aborted))
 
     def take(self, source: AbortedIndex, end_offset: int) -> None:
-        """Adds the entries of another one whose markers lie from this base on and below `end_offset`. All of it as it
-        is if it is damaged: whoever believes nothing of it makes this one again as well.
+        """Adds the entries of another index whose markers are at or above this base offset and below `end_offset`.
+
+        A damaged source is copied whole: a check then finds this index damaged too, and rebuilds it.
         """
         if not source.sane(LONG_MAX):
             self._add(bytes(source.entries))
@@ -328,7 +334,9 @@ class AbortedIndex(_Index):
         return Aborted(producer_id, first, marker, stable)
 
     def first_from(self, offset: int) -> int:
-        """The number of the first entry whose marker is at `offset` or beyond; how many there are if none is."""
+        """Returns the number of the first entry whose marker is at `offset` or later, the entry count if there is
+        none.
+        """
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -339,11 +347,13 @@ class AbortedIndex(_Index):
         return low
 
     def truncate(self, offset: int) -> None:
-        """Drops the entries whose markers are at `offset` or beyond."""
+        """Removes the entries whose markers are at `offset` or later."""
         self._cut(self.first_from(offset))
 
     def sane(self, next_offset: int) -> bool:
-        """LOG-14: whole entries of the known version, whose markers grow from the base on and below `next_offset`."""
+        """True if all entries are whole, have the known version, and their markers increase below `next_offset`
+        (LOG-14).
+        """
         entries = self.entries
         if len(entries) % ABORTED_ENTRY.size:
             return False

@@ -1,6 +1,7 @@
-"""Which leader epoch began at which offset (LOG-30, LOG-31, LOG-33), and its file `leader-epoch-checkpoint`.
+"""Start offsets of leader epochs (LOG-30, LOG-31, LOG-33) and their file `leader-epoch-checkpoint`.
 
-Strictly increasing in both; a list of pairs, because a partition sees few epochs in a lifetime of segments.
+Epochs and offsets are strictly increasing. A list of pairs is sufficient, because a partition has few epochs in the
+lifetime of its segments.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ UNDEFINED: Final = (-1, -1)
 
 
 def never_falling(batches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Of (epoch, base offset) of each batch, each epoch where it begins, and none that falls.
+    """Returns the first base offset of each epoch, from the (epoch, base offset) of each batch, without decreasing
+    epochs.
 
-    Epochs of a log never fall, and a batch's is under no checksum: where one does, a bit of those has flipped that are
-    told by fewer batches.
+    Epochs of a log never decrease, but no checksum covers the epoch of a batch. Where one decreases, a bit has flipped
+    in the run with fewer batches.
     """
-    runs: list[tuple[int, int, int]] = []  # and by how many batches
+    runs: list[tuple[int, int, int]] = []  # (epoch, base offset, number of batches)
     rising: list[tuple[int, int, int]] = []
     for epoch, base_offset in batches:
         if runs and runs[-1][0] == epoch:
@@ -46,8 +48,9 @@ def never_falling(batches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class LeaderEpochs:
-    """The cache of one partition. Saved before a batch that it tells of is written; a lost file is rebuilt from the
-    batches.
+    """Leader epoch cache of one partition.
+
+    An epoch is saved before its first batch is written; a lost file is rebuilt from the batches.
     """
 
     __slots__ = ("_directory", "_root", "entries", "is_damaged", "saves", "unsaved")
@@ -56,9 +59,9 @@ class LeaderEpochs:
         self._directory = directory
         self._root = root
         self.entries: list[tuple[int, int]] = []
-        self.saves = 0  # since the log was opened
+        self.saves = 0  # number of saves since the log was opened or last flushed
         self.unsaved = False
-        self.is_damaged = False  # what the file held when it was loaded was no list of epochs
+        self.is_damaged = False  # the loaded file was no valid list of epochs
 
     @property
     def path(self) -> str:
@@ -69,15 +72,19 @@ class LeaderEpochs:
         return self.entries[-1][0] if self.entries else -1
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """From `start_offset` on batches carry `epoch`. Entries that this contradicts go."""
+        """Assigns `epoch` to batches from `start_offset` on, removes entries that contradict this, and saves the
+        file.
+        """
         if epoch < 0 or (self.entries and self.entries[-1][0] == epoch and self.entries[-1][1] <= start_offset):
             return
         self._enter(epoch, start_offset)
         self.save()
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """As `assign`, to be saved with the first batch of the epoch (`save_unsaved`): a broker that comes to lead a
-        thousand partitions at once must not write a thousand files before it serves.
+        """Assigns `epoch` like `assign`, but leaves the saving to the first batch of the epoch (`save_unsaved`).
+
+        A broker that becomes the leader of a thousand partitions at once must not write a thousand files before it
+        serves.
         """
         if epoch < 0 or (self.entries and self.entries[-1][0] == epoch and self.entries[-1][1] <= start_offset):
             return
@@ -89,8 +96,9 @@ class LeaderEpochs:
         self.entries = [*kept, (epoch, start_offset)]
 
     def replay(self, batches: Iterable[tuple[int, int]], start_offset: int, end_offset: int) -> None:
-        """From `start_offset` to `end_offset` the batches, as (epoch, base offset), are right and not the file; of what
-        it tells stays an epoch in which nothing was written yet.
+        """Replaces the entries between two offsets by the epochs of the batches there, given as (epoch, base offset).
+
+        An epoch that starts at `end_offset` stays: nothing was written in it yet.
         """
         previous = self.entries
         self.entries = [entry for entry in previous if entry[1] < start_offset]
@@ -104,7 +112,7 @@ class LeaderEpochs:
             self.save()
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) for OffsetForLeaderEpoch (LOG-31); (-1, -1) when unknown. Any but -1 may be asked for."""
+        """Returns (epoch, end offset) for OffsetForLeaderEpoch (LOG-31), (-1, -1) if the epoch is unknown."""
         if epoch == -1 or not self.entries or epoch > self.latest:
             return UNDEFINED
         if epoch == self.latest:
@@ -115,43 +123,46 @@ class LeaderEpochs:
         return self.entries[after - 1][0], self.entries[after][1]
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch of the batch at `offset`, -1 if unknown."""
+        """Returns the epoch of the batch at `offset`, -1 if unknown."""
         after = bisect_right(self.entries, offset, key=lambda entry: entry[1])
         return self.entries[after - 1][0] if after else -1
 
     def truncate_end(self, offset: int) -> None:
-        """The log now ends at `offset`."""
+        """Removes the entries at or above `offset`, the new log end offset."""
         if self.entries and self.entries[-1][1] >= offset:
             self.entries = [entry for entry in self.entries if entry[1] < offset]
             self.save()
 
     def truncate_start(self, offset: int) -> None:
-        """The log now starts at `offset`: obsolete entries go and the first one left is lifted to it."""
+        """Removes obsolete entries below the new log start offset and raises the first remaining one to it."""
         at = bisect_right(self.entries, offset, key=lambda entry: entry[1]) - 1
         if at >= 0 and (at > 0 or self.entries[0][1] < offset):
             self.entries = [(self.entries[at][0], offset), *self.entries[at + 1 :]]
             self.save()
 
     def clear(self) -> None:
-        """The log begins again."""
+        """Removes all entries, for a log that starts empty again."""
         if self.entries:
             self.entries = []
             self.save()
 
     def save(self) -> None:
-        # Not fsynced, until the log is: recovery reads the epochs of what was not flushed out of the batches.
+        # Not fsynced before the log is: recovery takes the epochs of unflushed records from the batches.
         self.unsaved = True
         write_atomically(Path(self.path), render_lines(self.entries), self._root, durable=False)
         self.saves += 1
         self.unsaved = False
 
     def save_unsaved(self) -> None:
-        """Before a batch is written, and before a flush or a clean stop. Raises StorageFailed."""
+        """Saves pending epochs before a batch is written, before a flush and before a clean stop.
+
+        Raises StorageFailed.
+        """
         if self.unsaved:
             self.save()
 
     def load(self) -> bool:
-        """Reads the file; an unreadable one counts as empty. Whether it told of any epoch."""
+        """Reads the file and returns True if it has any epoch; an unreadable file counts as empty."""
         try:
             rows = parse_lines(Path(self.path), 2, self._root)
             entries = [(int(epoch), int(start)) for epoch, start in rows]

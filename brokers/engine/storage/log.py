@@ -1,7 +1,7 @@
-"""The log of one partition: segments in order, the last one open for appends (LOG-15 to LOG-24).
+"""Log of one partition: segments in offset order, the last of which is open for appends (LOG-15 to LOG-24).
 
-One thread appends, reads, rolls and truncates; only the fsyncs of a `FlushJob` may run elsewhere. A read makes no
-copy: it answers a slice of a segment file that starts and ends at batch boundaries.
+One thread appends, reads, rolls and truncates; only the fsyncs of a `FlushJob` may run in another thread. A read copies
+nothing: it returns a slice of a segment file that starts and ends at batch boundaries.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from brokers.engine.storage.retention import RetentionRules, SegmentFacts, delet
 from brokers.engine.storage.segment import DamagedSegment, IndexLimits, Segment
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
-# Batch positions remembered per log, twice: consumers at the tail find theirs without a scan.
+# Maximum number of batch positions in each of the two position caches of a log: a consumer at the tail finds its
+# position without a scan.
 POSITIONS_MAX: Final = 64
-# By time, the first segments of a log close after a second, later ones after a minute unless they have grown:
-# whatever times producers make up, each segment costs files.
+# The first segments of a log are rolled by time after one second at the earliest, later ones after one minute unless
+# they have grown. Producers choose record timestamps freely, and each segment costs files.
 ROLLED_MS_MIN: Final = 1_000
 ROLLED_RAPIDLY_MAX: Final = 8
 ROLLED_SMALL_MS_MIN: Final = 60_000
@@ -32,7 +33,7 @@ AT_THE_END: Final = -1
 
 
 class LogConfig(NamedTuple):
-    """The topic settings that shape files (spec N)."""
+    """Topic settings that determine the layout of the files (spec N)."""
 
     segment_bytes: int = 1_073_741_824
     segment_ms: int = 604_800_000
@@ -41,7 +42,10 @@ class LogConfig(NamedTuple):
 
 
 class Log:
-    """`log_end_offset` is the offset of the next record. Built by `recovery.load_log` or `recovery.create_log`."""
+    """An append-only log of record batches; `log_end_offset` is the offset of the next record.
+
+    `recovery.load_log` and `recovery.create_log` build it.
+    """
 
     __slots__ = (
         "_old_positions",
@@ -85,17 +89,17 @@ class Log:
         self.segments = segments
         self.active = segments[-1]
         self.log_start_offset = segments[0].base_offset
-        # Where it starts at least after a crash; what lies between the two is still to be written down.
+        # Log start offset that survives a crash; the advance from here to `log_start_offset` is not on disk yet.
         self.kept_start_offset = self.log_start_offset
         self.log_end_offset = self.active.base_offset
         self.recovery_point = self.log_end_offset
         self.trims = 0  # deletions of segments that a power cut may still undo
         self.epochs = LeaderEpochs(directory, root)
         self.producers = ProducerState()
-        # The first offset that recovery missed without knowing whether a cleaner or a power cut took it.
+        # First offset missed by recovery where it is unknown whether compaction or a power cut removed the records.
         self.hole_offset = NO_HOLE
-        self.damage_reported = ""  # the last that readers met
-        self.has_aborts = False  # some segment may list aborted transactions
+        self.damage_reported = ""  # last damage that a reader met, to report each damage once
+        self.has_aborts = False  # True if a segment may list aborted transactions
         self._positions: dict[int, int] = {}
         self._old_positions: dict[int, int] = {}
 
@@ -106,7 +110,7 @@ class Log:
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of the disk that its segments take, with their indexes and snapshots."""
+        """Disk space in bytes taken by the segments, including their indexes and snapshots."""
         segments, active = self.segments, self.active
         return sum(segment.disk_bytes for segment in segments) - active.disk_bytes + active.active_disk_bytes
 
@@ -115,7 +119,10 @@ class Log:
     def append(
         self, data: memoryview, last_offset_delta: int, max_timestamp: int, leader_epoch: int, now_ms: int
     ) -> int:
-        """Gives the one batch in `data` the next offsets, writes it, answers its base offset. Raises StorageFailed."""
+        """Assigns the next offsets to the single batch in `data`, writes it and returns its base offset.
+
+        Raises StorageFailed.
+        """
         base_offset = self.log_end_offset
         last_offset = base_offset + last_offset_delta
         segment = self.active
@@ -136,7 +143,7 @@ class Log:
         return base_offset
 
     def must_roll(self, segment: Segment, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        """LOG-16, for a segment that holds something."""
+        """True if a non-empty segment must be rolled before a batch of `size` bytes is appended (LOG-16)."""
         config = self.config
         if segment.size_bytes > config.segment_bytes - size or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
             return True
@@ -151,14 +158,14 @@ class Log:
         return segment.indexes_full
 
     def _open_ms_min(self, segment: Segment) -> int:
-        """Least time that the active segment stays open before it is closed by time."""
+        """Minimum time in milliseconds that the active segment stays open before it is rolled by time."""
         if len(self.segments) < ROLLED_RAPIDLY_MAX:
             return 0
         return ROLLED_MS_MIN if segment.size_bytes >= SMALL_SEGMENT_BYTES else ROLLED_SMALL_MS_MIN
 
     def roll(self, now_ms: int, base_offset: int = AT_THE_END) -> Segment:
-        """Closes the active segment and opens the next at the log's end, or behind a hole that follows it (LOG-17,
-        LOG-18).
+        """Closes the active segment and opens the next one, at the log end offset or at `base_offset` behind a hole
+        (LOG-17, LOG-18).
         """
         base_offset = max(base_offset, self.log_end_offset)
         self.active.finish()
@@ -182,21 +189,21 @@ class Log:
     def read(
         self, offset: int, max_bytes: int, limit_offset: int, *, min_one_batch: bool, wait: bool = True
     ) -> FileSlice | None:
-        """Whole batches from the one that holds `offset` up to `limit_offset`, about `max_bytes` of them (LOG-22 to
-        24).
+        """Returns whole batches from the one that contains `offset` up to `limit_offset`, about `max_bytes` in size
+        (LOG-22 to LOG-24).
 
-        None if there is nothing readable, or if the first batch is larger than `max_bytes` and not `min_one_batch`.
-        Unless it may `wait` for the disk it raises NotCached rather than do so. Raises DamagedSegment.
+        Returns None if nothing is readable, or if the first batch is larger than `max_bytes` and `min_one_batch` is not
+        set. Without `wait` it raises NotCached instead of waiting for the disk. Raises DamagedSegment.
         """
         if offset >= limit_offset or (max_bytes <= 0 and not min_one_batch):
             return None
-        result = self.position_of(offset, wait)
-        if result is None:
+        located = self.position_of(offset, wait)
+        if located is None:
             return None
-        at, position = result
+        at, position = located
         segment = self.segments[at]
         if segment.base_offset >= limit_offset:
-            return None  # what lay between the two is compacted away
+            return None  # the records between the segments were compacted away
         if limit_offset == self.log_end_offset or segment is not self._segment_for(limit_offset)[1]:
             end = segment.size_bytes
         else:
@@ -207,8 +214,10 @@ class Log:
         return FileSlice(segment.file, position, end - position) if end > position else None
 
     def position_of(self, offset: int, wait: bool = True) -> tuple[int, int] | None:
-        """(segment number, position) of the first batch whose last offset is >= `offset`, None at the log's end. Raises
-        DamagedSegment: what lies behind damage is not there to be skipped.
+        """Returns (segment number, position) of the first batch whose last offset is >= `offset`, or None at the log
+        end.
+
+        Raises DamagedSegment: records behind the damage must not be skipped to silently.
         """
         at, segment = self._segment_for(offset)
         position = self._positions.get(offset)
@@ -217,35 +226,35 @@ class Log:
         if position is not None:
             return at, position
         while True:
-            if segment.damaged and offset in segment.damaged:  # whoever is refused asks again and again
+            if segment.damaged and offset in segment.damaged:  # a reader that got the error repeats its request
                 raise DamagedSegment(segment.file.path, segment.damaged[offset])
-            result = segment.locate(offset, wait)
-            if result is not None:
-                if segment.base_offset <= offset:  # a position is remembered within the segment that the offset names
-                    self.remember(offset, result[0])
-                return at, result[0]
+            located = segment.locate(offset, wait)
+            if located is not None:
+                if segment.base_offset <= offset:  # positions are cached only for the segment that contains the offset
+                    self.remember(offset, located[0])
+                return at, located[0]
             segment.check_chain(offset, wait)
-            at += 1  # the offset fell into a gap at this segment's end: the next one starts above it
+            at += 1  # the offset lies in a gap at the end of this segment: the next one starts above it
             if at >= len(self.segments):
                 return None
             segment = self.segments[at]
 
     def bytes_between(self, start_offset: int, end_offset: int) -> int:
-        """How many bytes the batches between two offsets take, over all the segments they lie in."""
+        """Number of bytes taken by the batches between two offsets, over all segments; 0 if they cannot be read."""
         try:
             start = self.position_of(start_offset)
             end = None if end_offset >= self.log_end_offset else self.position_of(end_offset)
         except (DamagedSegment, StorageFailed) as failure:
             if isinstance(failure, StorageFailed) and not failure.passes:
                 raise
-            return 0  # who reads there is told
+            return 0  # a reader of these offsets gets the error
         if start is None:
             return 0
         last, until = (len(self.segments) - 1, self.active.size_bytes) if end is None else end
         return sum([segment.size_bytes for segment in self.segments[start[0] : last]]) + until - start[1]
 
     def _segment_for(self, offset: int) -> tuple[int, Segment]:
-        """The segment with the greatest base offset <= `offset`."""
+        """Returns the number and segment with the greatest base offset <= `offset`."""
         segments = self.segments
         if offset >= self.active.base_offset:
             return len(segments) - 1, self.active
@@ -253,8 +262,9 @@ class Log:
         return at, segments[at]
 
     def _cut(self, segment: Segment, position: int, wanted_end: int, end: int, min_one_batch: bool, wait: bool) -> int:
-        """The end of a slice that may not reach `end`: a batch boundary at or below `wanted_end`, or the first batch's
-        end.
+        """Returns the end of a slice that may not reach `end`.
+
+        The end is a batch boundary at or below `wanted_end`, or the end of the first batch if `min_one_batch` is set.
         """
         if not wait:
             segment.offset_index.ready()
@@ -278,7 +288,9 @@ class Log:
 
     @staticmethod
     def _header_at(segment: Segment, position: int, wait: bool) -> BatchHeader | None:
-        """The header of the batch that an index names; None if no batch begins there, as in a damaged index."""
+        """Returns the header of the batch at an indexed position, or None if no batch begins there because the index is
+        damaged.
+        """
         data = segment.batch_at(position, layout.HEADER_BYTES, wait)
         if len(data) < layout.HEADER_BYTES:
             return None
@@ -287,10 +299,12 @@ class Log:
         inside = segment.base_offset <= header.base_offset and position + header.size_bytes <= segment.size_bytes
         return header if begins and inside else None
 
-    # -- keeping house ------------------------------------------------------------------------------------------------
+    # -- maintenance --------------------------------------------------------------------------------------------------
 
     def apply_retention(self, high_watermark: int, now_ms: int) -> list[str]:
-        """Deletes what retention lets go (LOG-42 to 44): answers the `.deleted` files to unlink after the delay."""
+        """Deletes the segments that retention releases (LOG-42 to LOG-44) and returns the `.deleted` files to unlink
+        later.
+        """
         if not self.active.size_bytes and len(self.segments) == 1:
             return []
         facts = [
@@ -313,7 +327,9 @@ class Log:
         return self._drop(self.segments[:count], self.segments[count:])
 
     def delete_oldest(self, count: int) -> list[str]:
-        """Deletes so many of the oldest segments, never the active one; answers as `apply_retention` does."""
+        """Deletes up to `count` of the oldest segments, never the active one, and returns the `.deleted` files to
+        unlink.
+        """
         count = min(count, len(self.segments) - 1)
         if count <= 0:
             return []
@@ -321,13 +337,13 @@ class Log:
         return self._drop(self.segments[:count], self.segments[count:])
 
     def advance_start(self, offset: int) -> None:
-        """Moves the log start offset up; data below it is no longer readable and goes with its segment."""
+        """Raises the log start offset; records below it are no longer readable and are deleted with their segment."""
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_start(offset)
 
     def start_kept(self, offset: int) -> None:
-        """It is on disk that the log starts there, or above."""
+        """Records that a log start offset of at least `offset` is on disk."""
         self.kept_start_offset = max(self.kept_start_offset, min(offset, self.log_start_offset))
 
     def _drop(self, gone: list[Segment], kept: list[Segment]) -> list[str]:
@@ -345,33 +361,36 @@ class Log:
         return renamed
 
     def empty(self) -> list[str]:
-        """Takes every segment out, the last one first; answers files to unlink. Part of `restart.restart_log`, which
-        puts one in.
+        """Removes all segments, the last one first, and returns the files to unlink.
+
+        `restart.restart_log` calls it and adds a new segment.
         """
         return self._drop(self.segments[::-1], [])
 
     def detach(self, first: int, end: int) -> list[str]:
-        """Takes closed segments out, to be replaced by a rewritten one at once (`attach`); answers files to unlink."""
+        """Removes closed segments that a rewritten one replaces at once (`attach`), and returns the files to unlink."""
         base_offset = self.segments[first].base_offset
         gone = self._drop(self.segments[first:end], self.segments[:first] + self.segments[end:])
         kept = str(snapshot_path(self.directory, base_offset))
         return [path for path in gone if path != kept]
 
     def attach(self, at: int, segment: Segment) -> None:
-        """Puts a closed segment in at number `at`."""
+        """Inserts a closed segment at index `at`."""
         self.segments = [*self.segments[:at], segment, *self.segments[at:]]
         self.has_aborts = self.has_aborts or segment.aborted is not None
 
     def truncate_to(self, offset: int, now_ms: int) -> list[str]:
-        """Removes every batch that holds `offset` or more, and with them what lies behind damage; answers files to
-        unlink. Part of `recovery.truncate_log`, which sees to the producer state.
+        """Removes every batch that contains `offset` or a later one, and all batches behind damage; returns files to
+        unlink.
+
+        `recovery.truncate_log` calls it and then corrects the producer state.
         """
         if offset >= self.log_end_offset:
             return []
         self._forget_positions()
         keep = [segment for segment in self.segments if segment.base_offset <= offset]
         gone = self.segments[len(keep) :]
-        gone.reverse()  # a crash on the way must not leave a hole, here or with the cut below
+        gone.reverse()  # a crash in between must not leave a hole, here or with the truncation below
         renamed = self._drop(gone, keep)
         sync_directory(Path(self.directory), self.root)
         if not keep:
@@ -394,7 +413,7 @@ class Log:
         self._old_positions = {}
 
     def close(self) -> None:
-        """Clean stop: full index files and a producer snapshot; flushing is the caller's (`flushing.FlushJob`)."""
+        """Writes complete index files and a producer snapshot at a clean stop; `flushing.FlushJob` flushes them."""
         self.epochs.save_unsaved()
         if self.active.size_bytes:
             self.active.finish()
@@ -403,19 +422,19 @@ class Log:
             segment.file.close()
 
     def rest(self) -> None:
-        """Idle: drops remembered positions and the memory of closed segments."""
+        """Frees the memory of an idle log: cached positions and the indexes of closed segments."""
         self._forget_positions()
         for segment in self.segments[:-1]:
             segment.rest()
 
     def rest_closed(self) -> None:
-        """In use: drops the memory of closed segments whose descriptors nobody needed lately."""
+        """Frees the indexes of closed segments whose descriptors were closed because they were idle."""
         for segment in self.segments[:-1]:
             if segment.file.fd < 0:
                 segment.rest()
 
     def check(self) -> None:
-        """The invariants, for tests and role changes."""
+        """Asserts the invariants; called by tests and at role changes."""
         bases = [segment.base_offset for segment in self.segments]
         assert bases == sorted(set(bases)), "segments overlap"
         assert self.segments[-1] is self.active, "the active segment is the last one"

@@ -1,4 +1,4 @@
-"""Finding records by time (LOG-25, LOG-26): indexes narrow it to a batch, the batch's records answer."""
+"""Record lookups by timestamp (LOG-25, LOG-26): the indexes select a batch, and its records give the answer."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ class FoundRecord(NamedTuple):
 
 
 def first_at_or_after(log: Log, timestamp_ms: int, wait: bool = True) -> FoundRecord | None:
-    """The first record with a timestamp >= `timestamp_ms` and an offset >= the log start, None if there is none.
+    """Returns the first record with a timestamp >= `timestamp_ms` and an offset >= the log start, or None.
 
-    Unless they may `wait` for the disk, the lookups raise NotCached rather than do so. Raises DamagedSegment where the
-    search cannot go on.
+    Without `wait`, the lookups raise NotCached instead of waiting for the disk. Raises DamagedSegment where the search
+    cannot continue.
     """
     for segment in log.segments:
-        # Not `largest_timestamp`: a segment of records without times is as young as its file, and all in vain to read.
+        # Not `largest_timestamp`, which is the file time for records without timestamps: such a segment would be read
+        # in vain.
         if segment.size_bytes == 0 or segment.max_timestamp < timestamp_ms:
             continue
         end = start = _start(segment, timestamp_ms, log.log_start_offset, wait)
@@ -40,7 +41,8 @@ def first_at_or_after(log: Log, timestamp_ms: int, wait: bool = True) -> FoundRe
                 if record.timestamp_ms >= timestamp_ms and record.offset >= log.log_start_offset:
                     return record
             if header.record_count and header.base_offset >= log.log_start_offset:
-                # Its producer made a greatest time up. Were it passed by, a log of such batches would be read whole.
+                # The producer set a maximum timestamp that no record has. Skipping the batch would let a log of such
+                # batches be read whole.
                 return _by_header(header)
         if end < segment.size_bytes:
             raise DamagedSegment(segment.file.path, end)
@@ -48,7 +50,9 @@ def first_at_or_after(log: Log, timestamp_ms: int, wait: bool = True) -> FoundRe
 
 
 def _start(segment: Segment, timestamp_ms: int, log_start_offset: int, wait: bool) -> int:
-    """The position to search from: of the batch that the time index names, if that batch has the time it says."""
+    """Returns the position to search from: the batch of the time index entry, if that batch has the entry's
+    timestamp.
+    """
     if not wait:
         segment.time_index.ready()
     entry = segment.time_index.lookup(timestamp_ms)
@@ -56,22 +60,22 @@ def _start(segment: Segment, timestamp_ms: int, log_start_offset: int, wait: boo
     if entry.timestamp_ms != NO_TIMESTAMP:
         named = segment.locate(entry.offset, wait)
         if named is None or named[1].max_timestamp != entry.timestamp_ms:
-            return 0  # a damaged entry; without it the search is only longer
+            return 0  # a damaged entry; without it the search only takes longer
         position = named[0]
     if entry.timestamp_ms < timestamp_ms:
         position = max(position, _all_below(segment, timestamp_ms, wait))
     if log_start_offset > segment.base_offset:
-        result = segment.locate(log_start_offset, wait)
-        position = max(position, 0 if result is None else result[0])
+        located = segment.locate(log_start_offset, wait)
+        position = max(position, 0 if located is None else located[0])
     return position
 
 
 def _all_below(segment: Segment, timestamp_ms: int, wait: bool) -> int:
-    """A position before which no record is as late as `timestamp_ms`, which no entry of the time index has; 0 if none
-    is known. The greatest entry below that time has been found to be right.
+    """Returns a position before which every record is older than `timestamp_ms`, 0 if none is known.
 
-    Both indexes grow together: had something been as late when the offset entry before the first later batch was made,
-    the time index would name it. So times that fall for long do not make a search long.
+    Both indexes grow together: if a record was as late when the offset entry before the first later batch was added,
+    the time index would name it. So decreasing timestamps do not make a search long. The time index entry below
+    `timestamp_ms` was verified by the caller.
     """
     later = segment.time_index.above(timestamp_ms) or TimeEntry(segment.max_timestamp, segment.max_timestamp_offset)
     named = segment.locate(later.offset, wait)
@@ -80,33 +84,35 @@ def _all_below(segment: Segment, timestamp_ms: int, wait: bool) -> int:
     before = segment.offset_index.floor(named[1].base_offset - 1)
     if before is None:
         return 0
-    header = next((result for _, result in segment.headers(before.position, None, wait)), None)
+    header = next((header_there for _, header_there in segment.headers(before.position, None, wait)), None)
     return before.position if header is not None and header.last_offset == before.offset else 0
 
 
 def greatest_timestamp(log: Log, wait: bool = True) -> FoundRecord | None:
-    """The first record that carries the greatest timestamp of the log (-3, KIP-734), None for an empty log.
+    """Returns the first record with the greatest timestamp of the log (-3, KIP-734), None for an empty log.
 
-    Where no record has a time, all have the same one, and the first record of the log is the answer.
+    If no record has a timestamp, that is the first record of the log.
     """
-    holders = [segment for segment in log.segments if segment.size_bytes]
-    if not holders:
+    segments = [segment for segment in log.segments if segment.size_bytes]
+    if not segments:
         return None
-    segment = max(holders, key=lambda holder: holder.max_timestamp)
+    segment = max(segments, key=lambda segment: segment.max_timestamp)
     timed = segment.max_timestamp >= 0
-    result = segment.locate(segment.max_timestamp_offset if timed else log.log_start_offset, wait)
-    if result is None:
+    located = segment.locate(segment.max_timestamp_offset if timed else log.log_start_offset, wait)
+    if located is None:
         return None
-    return max(_records(segment, *result, wait), key=lambda record: (record.timestamp_ms, -record.offset), default=None)
+    return max(
+        _records(segment, *located, wait), key=lambda record: (record.timestamp_ms, -record.offset), default=None
+    )
 
 
 def _records(segment: Segment, position: int, header: BatchHeader, wait: bool) -> Iterator[FoundRecord]:
-    """The batch's records. Where a batch turns out to be rotten it answers by its header."""
+    """Yields the records of a batch, or a record built from its header if the batch is corrupt."""
     data = segment.batch_at(position, header.size_bytes, wait)
     stamped = bool(header.attributes & layout.LOG_APPEND_TIME)
     try:
         if layout.checksum(data) != header.crc:
-            raise Malformed("the checksum does not hold")
+            raise Malformed("the checksum is wrong")
         for offset_delta, timestamp_delta in stamps(records_block(data), header.record_count):
             created_ms = layout.wrapped(header.base_timestamp + timestamp_delta)
             timestamp_ms = header.max_timestamp if stamped else created_ms

@@ -1,8 +1,8 @@
-"""Messages of formats 0 and 1 that lie behind record batches in a segment: told from damage (REC-5).
+"""Detection of messages in formats 0 and 1 behind record batches in a segment (REC-5).
 
-A segment that begins with such messages is rewritten (`rewriting`). Behind batches only a cluster that was set back to
-an old format has them; recovery must not take them for rotten batches and cut them off: that log is left as it is, and
-its partition stays offline.
+A segment that begins with such messages is rewritten (`rewriting`). Behind batches they exist only in a cluster that
+was set back to an old format. Recovery must not truncate them as corrupt batches: the log is left unchanged and its
+partition stays offline.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from brokers.engine.records.message_set import Corrupt, Entry, checksum_holds, e
 
 
 class OldFormat(Exception):
-    """The log cannot be opened: it says in which file messages of format 0 or 1 are in the way, and where."""
+    """The log cannot be opened because a file has messages of format 0 or 1; the text names the file and position."""
 
 
 def old_message_at(path: str, position: int) -> Entry | None:
-    """The message of format 0 or 1 that begins at `position`. None unless it is intact: zeros that a power cut left are
-    none. Raises OSError.
+    """Returns the intact message of format 0 or 1 at `position`, or None; zeros from a power cut are none.
+
+    Raises OSError.
     """
     left = os.stat(path).st_size - position  # noqa: PTH116
     with Path(path).open("rb") as file:
@@ -40,7 +41,7 @@ def old_message_at(path: str, position: int) -> Entry | None:
 
 
 def refuse_old_message(path: str, position: int) -> None:
-    """Raises OldFormat if an intact old message begins at `position`; OSError."""
+    """Raises OldFormat if an intact old message begins at `position`. Raises OSError."""
     entry = old_message_at(path, position)
     if entry is not None:
         where = f"{path} at byte {position}: offset {entry.offset}"

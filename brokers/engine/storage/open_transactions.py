@@ -1,7 +1,7 @@
-"""Which transactions of a log keep readers of committed data back (TXN-20, TXN-23).
+"""Transactions of a log that hold back the last stable offset (TXN-20, TXN-23).
 
-Those that are open, and those that ended with a marker that is not committed yet: until it is, another leader may
-come that has not got it. Pure: offsets in, offsets out.
+These are the open ones and those whose end marker is not committed yet: until it is, a leader without the marker may be
+elected. Pure: offsets in, offsets out.
 """
 
 from __future__ import annotations
@@ -9,21 +9,24 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-# Above every offset; small enough to be a plain machine word where this is compiled.
+# Greater than every offset, and small enough to be a plain machine word in compiled code.
 NO_OFFSET: Final = (1 << 62) - 1
 NONE_OPEN: Final = -1
 
 
 class OpenTransactions:
-    """`first_unstable_offset` is where the earliest of all of them begins, NO_OFFSET when there are none."""
+    """Open and uncommitted transactions of a partition.
+
+    `first_unstable_offset` is the first offset of the earliest one, NO_OFFSET if there is none.
+    """
 
     __slots__ = ("_ended", "_open", "first_unstable_offset")
 
     def __init__(self) -> None:
-        # By producer id, in the order of their first offsets: that is the order in which they began.
+        # First offset by producer id, ascending: in the order in which the transactions began.
         self._open: dict[int, int] = {}
-        # (marker's offset, first offset), both growing. Of two with the later one beginning earlier only that one
-        # counts: it stays at least as long.
+        # (marker offset, first offset), both ascending. An entry is dropped when a later one begins earlier, because
+        # that one stays at least as long.
         self._ended: deque[tuple[int, int]] = deque()
         self.first_unstable_offset = NO_OFFSET
 
@@ -32,21 +35,21 @@ class OpenTransactions:
 
     @property
     def first_open_offset(self) -> int:
-        """Where the earliest transaction without a marker begins, NO_OFFSET when there is none."""
+        """First offset of the earliest transaction without a marker, NO_OFFSET if there is none."""
         return next(iter(self._open.values()), NO_OFFSET)
 
     def first_offset_of(self, producer_id: int) -> int:
-        """Where the producer's open transaction began, NONE_OPEN if it has none."""
+        """Returns the first offset of the producer's open transaction, NONE_OPEN if it has none."""
         return self._open.get(producer_id, NONE_OPEN)
 
     def begin(self, producer_id: int, first_offset: int) -> None:
-        """Call in the order of `first_offset`."""
+        """Adds an open transaction; must be called in the order of `first_offset`."""
         self._open[producer_id] = first_offset
         if first_offset < self.first_unstable_offset:
             self.first_unstable_offset = first_offset
 
     def end(self, producer_id: int, marker_offset: int) -> int:
-        """The transaction's first offset, NONE_OPEN if there was none."""
+        """Ends the producer's transaction and returns its first offset, NONE_OPEN if there was none."""
         first_offset = self._open.pop(producer_id, NONE_OPEN)
         if first_offset >= 0:
             ended = self._ended
@@ -56,7 +59,7 @@ class OpenTransactions:
         return first_offset
 
     def complete(self, high_watermark: int) -> int:
-        """`first_unstable_offset` after markers below the high watermark have done their work."""
+        """Removes the transactions whose markers are below the high watermark and returns `first_unstable_offset`."""
         ended = self._ended
         while ended and ended[0][0] < high_watermark:
             ended.popleft()

@@ -1,7 +1,7 @@
-"""What a partition remembers of producers (IDE-4 to IDE-11) and of their transactions, and its snapshot file (LOG-13).
+"""Producer state of a partition (IDE-4 to IDE-11), including open transactions, and its snapshot file (LOG-13).
 
-`check` decides; `update`, `update_in_transaction` and `end_transaction` are the only mutators, used alike by a live
-append, by a follower and by replay at load.
+`check` decides; `update`, `update_in_transaction` and `end_transaction` are the only mutators. Leader append, follower
+append and replay at load all use them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ CACHED_BATCHES: Final = 5
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 SNAPSHOT_VERSION: Final = 1
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
-# A client that invents producer ids cannot make the broker grow; a forgotten one may start at any sequence (IDE-8).
-# Who has an open transaction is not forgotten; their number is the coordinator's to limit.
+# Maximum number of producers, which bounds memory against invented producer ids. A removed producer may continue at any
+# sequence (IDE-8). Producers with an open transaction are not removed; the coordinator limits their number.
 PRODUCERS_MAX: Final = 20_000
 NO_SEQUENCE: Final = -1
 
@@ -32,7 +32,7 @@ _CHECKED_FROM = 6
 
 
 class CachedBatch(NamedTuple):
-    """One of a producer's last batches; `offset_delta` is last minus first offset."""
+    """One of the last batches of a producer; `offset_delta` is last minus first offset."""
 
     first_sequence: int
     last_sequence: int
@@ -42,7 +42,7 @@ class CachedBatch(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer id on this partition."""
+    """State of one producer id in this partition."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp_ms", "transaction_first_offset")
 
@@ -55,8 +55,10 @@ class ProducerEntry:
 
 
 class ProducerState:
-    """All producers of one partition. `end_offset` is the offset up to which it has seen the log. `transactions` says
-    which of theirs are open, `verifications` which of them the coordinator is being asked about.
+    """State of all producers of one partition.
+
+    `end_offset` is the offset up to which the log is included. `transactions` are the open ones, and `verifications`
+    the pending requests to the transaction coordinator.
     """
 
     __slots__ = (
@@ -71,14 +73,15 @@ class ProducerState:
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
-        # Who has no open transaction, and the offset at which it was put in line here: the first makes room for others,
-        # but who has written since goes to the end of the line. An append in the usual case touches none of this.
+        # Producers without an open transaction -> the offset at which they were queued for removal. The first is
+        # removed when space is needed; a producer that has written since moves to the end. A usual append does not
+        # touch this.
         self._idle: dict[int, int] = {}
         self.transactions = OpenTransactions()
         self.verifications = Verifications()
         self.end_offset = 0
         self.snapshot_offset = 0
-        # Where segments begin whose snapshots a power cut may still take.
+        # Base offsets of segments whose snapshots are not flushed.
         self.unflushed_snapshots: set[int] = set()
 
     # -- deciding -----------------------------------------------------------------------------------------------------
@@ -86,7 +89,9 @@ class ProducerState:
     def check(
         self, producer_id: int, epoch: int, first_sequence: int, last_delta: int, in_transaction: bool = False
     ) -> int | CachedBatch:
-        """0 to append, a cached batch if this is its duplicate, otherwise an error code (IDE-5 to IDE-8, TXN-15)."""
+        """Returns 0 to append, the cached batch if this is its duplicate, otherwise an error code (IDE-5 to IDE-8,
+        TXN-15).
+        """
         entry = self.producers.get(producer_id)
         if entry is None:
             return error_codes.NONE
@@ -110,7 +115,7 @@ class ProducerState:
         return error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def duplicate(self, producer_id: int, epoch: int, first_sequence: int, last_delta: int) -> CachedBatch | None:
-        """The cached batch that this one repeats (IDE-6)."""
+        """Returns the cached batch that this batch duplicates, or None (IDE-6)."""
         entry = self.producers.get(producer_id)
         if entry is None or entry.epoch != epoch:
             return None
@@ -121,8 +126,10 @@ class ProducerState:
         return None
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether a batch of this epoch goes on with one. A later epoch than that of what is open is nobody's before
-        its coordinator says so: taken over unasked, no marker of the open transaction would be accepted any more.
+        """True if a batch of this epoch continues the open transaction of the producer.
+
+        A later epoch than that of the open transaction requires verification by the coordinator: if it was accepted
+        here, no marker of the open transaction would be accepted any more.
         """
         if self.transactions.first_offset_of(producer_id) < 0:
             return False
@@ -130,17 +137,17 @@ class ProducerState:
         return entry is None or epoch <= entry.epoch
 
     def coordinator_epoch_of(self, producer_id: int) -> int:
-        """Of the last marker that ended a transaction of this producer; -1 if there is none."""
+        """Returns the coordinator epoch of the last marker of the producer, -1 if there is none."""
         entry = self.producers.get(producer_id)
         return -1 if entry is None else entry.coordinator_epoch
 
     def check_epoch(self, producer_id: int, epoch: int) -> int:
-        """What is asked of a batch that has no sequence (TXN-14): 0, or 47."""
+        """Returns the error code for a batch without a sequence (TXN-14): 0, or 47 for an old producer epoch."""
         entry = self.producers.get(producer_id)
         return error_codes.INVALID_PRODUCER_EPOCH if entry is not None and epoch < entry.epoch else error_codes.NONE
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> int:
-        """Whether a coordinator may end the producer's transaction (TXN-14): 0, 47, or 52."""
+        """Returns the error code for a marker of the producer's transaction (TXN-14): 0, 47 or 52."""
         entry = self.producers.get(producer_id)
         if entry is None:
             return error_codes.NONE
@@ -152,7 +159,7 @@ class ProducerState:
             else error_codes.NONE
         )
 
-    # -- taking in what is in the log ---------------------------------------------------------------------------------
+    # -- updates from the log -----------------------------------------------------------------------------------------
 
     def _entry(self, producer_id: int, epoch: int, last_offset: int) -> ProducerEntry:
         entry = self.producers.get(producer_id)
@@ -167,24 +174,24 @@ class ProducerState:
         return entry
 
     def _make_room(self) -> None:
-        """Forgets who has been silent for longest, but nobody whose transaction is open."""
-        forgotten = -1
-        spoke: list[tuple[int, int]] = []
+        """Removes the producer that has been idle for longest, never one with an open transaction."""
+        removed = -1
+        active: list[tuple[int, int]] = []
         for producer_id, since_offset in self._idle.items():
             last_offset = self._last_offset(producer_id)
             if last_offset <= since_offset:
-                forgotten = producer_id
+                removed = producer_id
                 break
-            spoke.append((last_offset, producer_id))
-        spoke.sort()
-        if forgotten < 0 and spoke:
-            forgotten = spoke.pop(0)[1]
-        for last_offset, producer_id in spoke:
+            active.append((last_offset, producer_id))
+        active.sort()
+        if removed < 0 and active:
+            removed = active.pop(0)[1]
+        for last_offset, producer_id in active:
             del self._idle[producer_id]
             self._idle[producer_id] = last_offset
-        if forgotten >= 0:
-            del self._idle[forgotten]
-            del self.producers[forgotten]
+        if removed >= 0:
+            del self._idle[removed]
+            del self.producers[removed]
 
     def _last_offset(self, producer_id: int) -> int:
         batches = self.producers[producer_id].batches
@@ -193,7 +200,7 @@ class ProducerState:
     def update(
         self, producer_id: int, epoch: int, first_sequence: int, last_delta: int, last_offset: int, timestamp_ms: int
     ) -> None:
-        """Takes in a data batch that is in the log."""
+        """Adds a data batch that is in the log."""
         entry = self._entry(producer_id, epoch, last_offset)
         last_sequence = advance_sequence(first_sequence, last_delta)
         entry.batches.append(CachedBatch(first_sequence, last_sequence, last_offset, last_delta, timestamp_ms))
@@ -204,7 +211,7 @@ class ProducerState:
     def update_in_transaction(
         self, producer_id: int, epoch: int, first_sequence: int, last_delta: int, last_offset: int, timestamp_ms: int
     ) -> None:
-        """As `update`, for a batch of a transaction, which begins with it unless it is open."""
+        """Adds a batch of a transaction, which begins with it unless it is open."""
         self.update(producer_id, epoch, first_sequence, last_delta, last_offset, timestamp_ms)
         entry = self.producers[producer_id]
         if entry.transaction_first_offset < 0:
@@ -216,7 +223,7 @@ class ProducerState:
     def end_transaction(
         self, producer_id: int, epoch: int, coordinator_epoch: int, marker_offset: int, timestamp_ms: int
     ) -> int:
-        """Takes in a marker; answers where the transaction began that it ended, -1 if none was open."""
+        """Adds an end marker and returns the first offset of the transaction it ended, -1 if none was open."""
         entry = self._entry(producer_id, epoch, marker_offset)
         entry.coordinator_epoch = coordinator_epoch
         if entry.transaction_first_offset >= 0:
@@ -227,16 +234,16 @@ class ProducerState:
         return self.transactions.end(producer_id, marker_offset)
 
     def expire(self, now_ms: int, after_ms: int = PRODUCER_EXPIRATION_MS) -> int:
-        """Forgets idle producers without an open transaction (IDE-11); returns how many."""
+        """Removes idle producers without an open transaction (IDE-11); returns how many."""
         self.verifications.expire(now_ms, after_ms)
         producers = self.producers
-        gone = [
+        expired = [
             producer_id for producer_id in self._idle if now_ms - producers[producer_id].last_timestamp_ms >= after_ms
         ]
-        for producer_id in gone:
+        for producer_id in expired:
             del self._idle[producer_id]
             del producers[producer_id]
-        return len(gone)
+        return len(expired)
 
     def clear(self, end_offset: int) -> None:
         self.producers.clear()
@@ -248,7 +255,7 @@ class ProducerState:
     # -- the snapshot -------------------------------------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:
-        """The snapshot file's content: who has an open transaction, then the others, the most silent ones first."""
+        """Returns the snapshot file: producers with an open transaction, then the others, longest idle first."""
         out = bytearray(_HEAD.pack(SNAPSHOT_VERSION, 0, len(self.producers)))
         idle = [
             (max(since_offset, self._last_offset(known)), number, known)
@@ -274,7 +281,9 @@ class ProducerState:
         return bytes(out)
 
     def restore(self, content: bytes, offset: int) -> bool:
-        """Replaces the state by a snapshot taken at `offset`; False (and unchanged) if the file is damaged."""
+        """Replaces the state by a snapshot taken at `offset`; returns False, changing nothing, if the file is
+        damaged.
+        """
         if len(content) < _HEAD.size:
             return False
         version, checksum, count = _HEAD.unpack_from(content)
@@ -317,15 +326,16 @@ def save_snapshot(state: ProducerState, directory: str, offset: int, root: Path)
 
 
 def begin_segment(state: ProducerState, directory: str, offset: int, root: Path) -> None:
-    """Sees to a snapshot at `offset`, durable with the next flush: once the segments before the one that begins there
-    are deleted nothing else tells. A clean stop may have left it there.
+    """Ensures a snapshot at `offset`, the base of a new segment; the next flush makes it durable.
+
+    It is the only source once the segments before it are deleted. A clean stop may have left it there.
     """
     save_snapshot(state, directory, offset, root)
     state.unflushed_snapshots.add(offset)
 
 
 def load_newest_snapshot(state: ProducerState, directory: str, offsets: list[int], limit: int, root: Path) -> None:
-    """Restores the newest valid snapshot at or below `limit`, deleting damaged and later ones (LOG-13, LOG-39)."""
+    """Restores the newest valid snapshot at or below `limit` and deletes damaged and later ones (LOG-13, LOG-39)."""
     for offset in sorted(offsets, reverse=True):
         path = snapshot_path(directory, offset)
         with storage_errors(root):
@@ -336,8 +346,9 @@ def load_newest_snapshot(state: ProducerState, directory: str, offsets: list[int
 
 
 def drop_strays(state: ProducerState, directory: str, offsets: list[int], bases: set[int], root: Path) -> None:
-    """Of the snapshots at `offsets` keeps those where segments begin, and the one that `state` is based on (LOG-39):
-    every clean stop leaves one within the active segment, which goes with none.
+    """Deletes the snapshots at `offsets`, except those at segment bases and the one that `state` is based on (LOG-39).
+
+    Every clean stop leaves one within the active segment, which no segment deletion removes.
     """
     with storage_errors(root):
         for offset in offsets:

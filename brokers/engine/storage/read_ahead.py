@@ -1,8 +1,8 @@
-"""Going through a file that lies on the disk: a thread goes first, the loop follows (decision 55).
+"""Sequential reads of a file that is not in the page cache: a thread reads ahead of the event loop (decision 55).
 
-The kernel reads ahead by itself, within whichever call meets a mark that it left in the page cache: it finds memory for
-some megabytes and hands them to the disk. That takes milliseconds when memory is full, and asking whether a page is
-cached counts as reading it. So behind the place that a thread has come to, the loop does not even ask.
+The kernel reads ahead within any call that meets a mark it left in the page cache: it allocates some megabytes of
+memory and starts the disk reads. That takes milliseconds when memory is full, and even a check for a cached page counts
+as a read. So the loop does not check pages beyond the position that a thread has reached.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from typing import Final
 
 from brokers.engine.page_cache import leave_alone, read_into_cache
 
-# What a thread goes through at a time for a reader that goes on where it had come to.
+# Bytes that a thread reads at a time for a sequential reader.
 PREFETCHED_BYTES: Final = 2_097_152
-# How far from that place the kernel may have left marks: as far as it reads ahead.
+# Distance from the thread's position within which the kernel may have left marks: its read-ahead size.
 MARKED_BYTES: Final = 8_388_608
-# When the disk had no part in so much, the rest is taken to be in memory as well.
+# After this many bytes without a disk read the rest of the file is taken to be cached.
 WARM_BYTES: Final = 33_554_432
-# Readers at different places of one file that are told apart.
+# Maximum number of read positions in one file that are tracked separately.
 READERS_MAX: Final = 4
 
-# How far a thread has come for one reader, and how many of the last bytes it found in memory.
+# (position that a thread has reached for one reader, number of last bytes that were found in memory)
 Front = tuple[int, int]
 
 
 class ReadAhead:
-    """Of one file. Threads and the loop may use it at once: what one of them overwrites costs a question or a trip to a
-    thread, never a wrong byte.
+    """Read-ahead state of one file.
 
-    Threads keep descriptors of their own while a reader goes on: with each the kernel remembers how far it reads ahead,
-    and for a fresh one it begins with small pieces, which cost three times the work.
+    Threads and the loop may use it concurrently: a lost update costs a check or a trip to a thread, never a wrong byte.
+    Threads keep their own descriptors while a reader continues: the kernel keeps the read-ahead size per descriptor and
+    starts with small reads for a new one, which take three times the work.
     """
 
     __slots__ = ("_fronts", "_spare")
 
     def __init__(self) -> None:
         self._fronts: tuple[Front, ...] = ()
-        self._spare: list[int] = []  # open, and no thread reads from them
+        self._spare: list[int] = []  # open descriptors that no thread is using
 
     def is_beyond(self, position: int, end: int) -> bool:
-        """Whether some of the range is for a thread to go through first."""
+        """True if a thread must read part of the range first."""
         beyond = False
         for until, _ in self._fronts:
             if until - MARKED_BYTES <= position < until + MARKED_BYTES:
@@ -51,9 +51,9 @@ class ReadAhead:
         return beyond
 
     def prefetch(self, fd: int, position: int, length: int) -> None:
-        """Brings the range into the page cache, and more behind it for a reader who goes on; waits for the disk.
+        """Reads the range into the page cache, and more behind it for a sequential reader; waits for the disk.
 
-        `fd` is what the loop reads from. Raises OSError.
+        `fd` is the descriptor that the loop reads from. Raises OSError.
         """
         end = position + length
         found_bytes = 0
@@ -61,12 +61,12 @@ class ReadAhead:
         for front in self._fronts:
             until = front[0]
             if until - MARKED_BYTES <= position <= until + PREFETCHED_BYTES:
-                position = min(position, until)  # marks in the gap are not for the loop either
+                position = min(position, until)  # marks in the gap must not be met by the loop either
                 end = max(end, position + PREFETCHED_BYTES)
                 found_bytes = front[1]
             else:
                 others.append(front)
-        own = self._take(fd)
+        own = self._descriptor(fd)
         try:
             before = _blocks_read()
             end = read_into_cache(own, position, end - position)
@@ -82,13 +82,14 @@ class ReadAhead:
             self._close_spare()
 
     def clear(self) -> None:
-        """The descriptor is closed: whoever opens the file again begins anew."""
+        """Resets the state when the descriptor is closed."""
         self._fronts = ()
         self._close_spare()
 
-    def _take(self, fd: int) -> int:
-        """The same file once more: a descriptor for which the kernel still reads ahead. `fd` itself if there is none
-        left, which is slower.
+    def _descriptor(self, fd: int) -> int:
+        """Returns a second descriptor of the file, for which the kernel reads ahead.
+
+        Returns `fd` itself if no descriptor is left, which is slower.
         """
         try:
             return self._spare.pop()
@@ -108,5 +109,5 @@ class ReadAhead:
 
 
 def _blocks_read() -> int:
-    """By this thread, from a disk, since it began."""
+    """Returns the number of disk blocks that this thread has read since it began."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock

@@ -1,7 +1,7 @@
-"""Opening logs at start: trusting what a clean stop left, checking what a crash left (LOG-34 to LOG-39).
+"""Opening of logs at start: a clean stop is trusted, a crash is recovered from (LOG-34 to LOG-39).
 
-After a crash every batch from the recovery point on is read and its checksum verified; the log ends before the first
-one that is torn or rotten, and nothing after it survives.
+After a crash every batch from the recovery point on is read and its checksum verified; the log is truncated before the
+first torn or corrupt one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from brokers.engine.storage.startup_cleanup import segment_files, tidy
 from brokers.engine.storage.transactions import replay_batch
 
 NOWHERE: Final = 1 << 63
-INDEX_MADE_AGAIN: Final = "contradicts the log, or is missing; made again"
+INDEX_REBUILT: Final = "contradicts the log or is missing; rebuilt"
 
 
 class LoadReport(NamedTuple):
-    """What opening a log took: bytes cut off its end, bytes read to check them, whether it was trusted, segments of an
-    old message format that were rewritten, segments that were split, and what was wrong.
+    """Result of opening a log: bytes truncated, bytes verified, whether it was trusted, segments rewritten from an old
+    message format, segments split, and damage found.
     """
 
     truncated_bytes: int
@@ -52,7 +52,7 @@ class LoadReport(NamedTuple):
 def create_log(
     directory: str, root: Path, topic: str, index: int, files: OpenFiles, config: LogConfig, *, now_ms: int
 ) -> Log:
-    """A log without records in an existing, empty directory. Its first file appears with its first append."""
+    """Returns a log without records in an existing, empty directory; its first file is created by its first append."""
     segment = Segment(directory, root, 0, files, now_ms=now_ms)
     return Log(directory, root, topic, index, files, config, [segment])
 
@@ -60,8 +60,8 @@ def create_log(
 class LogCheckpoint(NamedTuple):
     """State of a log as the checkpoint files of its root have it; `clean` if the broker stopped cleanly.
 
-    From `dense_from` on no offset can be missing: recovery takes a hole there for records that a power cut took, and
-    ends the log before it. None where cleaning may have made holes.
+    From `dense_from` on no offset can be missing: recovery takes a hole there for records that a power cut destroyed,
+    and truncates the log before it. It is None where compaction may have made holes.
     """
 
     recovery_point: int = 0
@@ -80,22 +80,23 @@ def load_log(
     *,
     now_ms: int,
 ) -> tuple[Log, LoadReport]:
-    """Opens the log in `directory`. Raises StorageFailed, and OldFormat for a damaged segment of an old message format;
-    nothing is cut off then.
+    """Opens the log in `directory`.
+
+    Raises StorageFailed, and OldFormat for a damaged segment of an old message format; the log is not truncated then.
     """
     recovery_point, start_offset, clean, dense_from = checkpoint
-    (bases, snapshots, aborting, foreign), rewritten, split = _prepared(
+    (bases, snapshots, aborting, foreign), rewritten, split = _prepare_segments(
         directory, root, config.index_limits[0], recovery_point
     )
     segments = _segments(directory, root, files, bases, aborting, start_offset, now_ms)
     log = Log(directory, root, *partition, files, config, segments)
     log.kept_start_offset = max(log.kept_start_offset, start_offset)
-    # A crash may have come between moving the start in this file and moving it for good.
+    # A crash may have come between the change of the start offset in this file and its checkpoint.
     has_epochs = log.epochs.load() and log.epochs.entries[0][1] <= max(segments[0].base_offset, start_offset)
-    damages = [Damage(path, -1, -1, "is no file of a log; left alone") for path in foreign]
+    damages = [Damage(path, -1, -1, "is not a log file; ignored") for path in foreign]
     if log.epochs.is_damaged:
-        damages.append(Damage(log.epochs.path, -1, -1, "is unreadable; made again"))
-    trusted = clean and _is_whole(log, start_offset, recovery_point, dense_from is not None, damages)
+        damages.append(Damage(log.epochs.path, -1, -1, "is unreadable; rebuilt"))
+    trusted = clean and _is_consistent(log, start_offset, recovery_point, dense_from is not None, damages)
     truncated = scanned = 0
     unlisted: list[int] = []
     if not trusted:
@@ -103,43 +104,45 @@ def load_log(
         dense_from = NOWHERE if dense_from is None else dense_from
         truncated, scanned, unlisted = _recover(log, recovery_point, dense_from, has_epochs, damages)
     elif log.log_end_offset < start_offset and log.log_end_offset == recovery_point:
-        # It cannot have been stopped like that: nothing is lost, so the start is what is wrong.
-        damages.append(_bad_start(log, start_offset))
+        # The broker cannot have stopped in this state: no record is lost, so the start offset is wrong.
+        damages.append(_wrong_start_offset(log, start_offset))
         start_offset = log.kept_start_offset = segments[0].base_offset
     log.recovery_point = log.log_end_offset if trusted else min(recovery_point, log.log_end_offset)
     if log.log_end_offset < start_offset:
-        damages.append(_bad_start(log, start_offset))
+        damages.append(_wrong_start_offset(log, start_offset))
         _restart_at(log, start_offset, now_ms)
     log.log_start_offset = log.kept_start_offset = max(log.segments[0].base_offset, start_offset)
     log.epochs.truncate_end(log.log_end_offset + 1)
     log.epochs.truncate_start(log.log_start_offset)
     log.has_aborts = bool(aborting)
-    # Where a transaction began that ends in `unlisted` segments, an older snapshot tells.
+    # The first offset of a transaction that ends in an `unlisted` segment is only in an older snapshot.
     load_newest_snapshot(log.producers, directory, snapshots, min([log.log_end_offset, *unlisted[:1]]), root)
     _replay_producers(log, unlisted)
     drop_strays(log.producers, directory, snapshots, {segment.base_offset for segment in log.segments}, root)
     for segment in log.segments:
         segment.rest() if segment is not log.active else segment.file.close()
-    result = {damage.file: damage for damage in damages}
-    return log, LoadReport(truncated, scanned, trusted, rewritten, split, tuple(result.values()))
+    damages_by_file = {damage.file: damage for damage in damages}
+    return log, LoadReport(truncated, scanned, trusted, rewritten, split, tuple(damages_by_file.values()))
 
 
-def _prepared(
+def _prepare_segments(
     directory: str, root: Path, interval_bytes: int, recovery_point: int
 ) -> tuple[tuple[list[int], list[int], set[int], list[str]], int, int]:
-    """What `tidy` answers once every segment is of a form that the log can hold; how many were rewritten, and split."""
-    result = tidy(directory, root)
-    rewritten = rewrite_old_segments(directory, root, result[0], interval_bytes)
+    """Rewrites and splits segments that the log cannot hold; returns the result of `tidy`, and how many were rewritten
+    and split.
+    """
+    contents = tidy(directory, root)
+    rewritten = rewrite_old_segments(directory, root, contents[0], interval_bytes)
     if rewritten:
-        result = tidy(directory, root)
-    split = split_far_segments(directory, root, result[0], interval_bytes, recovery_point)
-    return tidy(directory, root) if split else result, rewritten, split
+        contents = tidy(directory, root)
+    split = split_far_segments(directory, root, contents[0], interval_bytes, recovery_point)
+    return tidy(directory, root) if split else contents, rewritten, split
 
 
 def _segments(
     directory: str, root: Path, files: OpenFiles, bases: list[int], aborting: set[int], start_offset: int, now_ms: int
 ) -> list[Segment]:
-    """Those found, or an empty one at the log's start."""
+    """Returns the segments on disk, or an empty one at the log start offset."""
     segments = []
     with storage_errors(root):
         for base in bases:
@@ -155,36 +158,36 @@ def _segments(
     return segments
 
 
-def _is_whole(log: Log, start_offset: int, recovery_point: int, is_dense: bool, damages: list[Damage]) -> bool:
-    """Whether nothing of what a clean stop left contradicts the rest; then the log has its end.
+def _is_consistent(log: Log, start_offset: int, recovery_point: int, is_dense: bool, damages: list[Damage]) -> bool:
+    """True if nothing that a clean stop left contradicts the rest; the log end offset is then set.
 
-    A recovery point of 0 says nothing: whoever made the directory may have left no list of them.
+    A recovery point of 0 is not checked: the directory may have been created without a checkpoint of recovery points.
     """
     for segment in log.segments:
         if path := wrong_index(segment, is_dense):
-            damages.append(Damage(path, -1, segment.base_offset, INDEX_MADE_AGAIN))
+            damages.append(Damage(path, -1, segment.base_offset, INDEX_REBUILT))
             return False
     end = _end_of(log.active)
     if end is None:
-        return False  # recovery says where
+        return False  # recovery reports the damage
     log.log_end_offset = end
     if recovery_point not in (0, end):
-        what = f"the log ends there, but was stopped at {recovery_point}"
+        what = f"the log ends here, but its recovery point was {recovery_point}"
         damages.append(Damage(log.active.file.path, -1, end, what))
         return False
     if epochs_contradicted(log, max(log.segments[0].base_offset, start_offset)):
-        damages.append(Damage(log.epochs.path, -1, -1, "contradicts the batches, or is missing; made again"))
+        damages.append(Damage(log.epochs.path, -1, -1, "contradicts the batches or is missing; rebuilt"))
         return False
     return True
 
 
-def _bad_start(log: Log, start_offset: int) -> Damage:
+def _wrong_start_offset(log: Log, start_offset: int) -> Damage:
     path = str(log.root / LOG_START_OFFSETS)
-    return Damage(path, -1, start_offset, f"names this start of a log that ends at {log.log_end_offset}")
+    return Damage(path, -1, start_offset, f"has this start offset for a log that ends at {log.log_end_offset}")
 
 
 def _end_of(segment: Segment) -> int | None:
-    """The offset after the last batch of a trusted segment; None if its last bytes are no intact batches."""
+    """Returns the offset after the last batch of a trusted segment; None if its last bytes are no intact batches."""
     end = segment.base_offset
     limit = limit_of([segment], 0)
     position = segment.offset_index.last_position()
@@ -196,10 +199,10 @@ def _end_of(segment: Segment) -> int | None:
 
 
 def first_checked(bases: list[int], recovery_point: int) -> int:
-    """The number of the segment that holds the last offset below the recovery point.
+    """Returns the number of the segment that contains the last offset below the recovery point.
 
-    If that is its very last one, the next segment begins at the recovery point, and this one's indexes were completed
-    after it was flushed.
+    If that is the last offset of the segment, the next one begins at the recovery point, and this segment's indexes
+    were completed after it was flushed.
     """
     return max(bisect_left(bases, recovery_point) - 1, 0)
 
@@ -207,10 +210,12 @@ def first_checked(bases: list[int], recovery_point: int) -> int:
 def _recover(
     log: Log, recovery_point: int, dense_from: int, has_epochs: bool, damages: list[Damage]
 ) -> tuple[int, int, list[int]]:
-    """Checks the segments from the recovery point's on; answers (bytes cut off, bytes read, bases of segments in which
-    transactions end and whose aborted ones are to be listed again). What is cut off is added to `damages`.
+    """Verifies the segments from the recovery point on and truncates the log before damage, which is added to
+    `damages`.
 
-    The leader epochs of what is checked are its batches'; without a file that tells of any (`has_epochs`), all are.
+    Returns (bytes truncated, bytes read, bases of segments in which transactions end and whose aborted ones must be
+    listed again). The leader epochs of verified segments are taken from their batches; without a usable file
+    (`has_epochs`), all are.
     """
     truncated = scanned = 0
     first = first_checked([segment.base_offset for segment in log.segments], recovery_point)
@@ -225,7 +230,7 @@ def _recover(
             end = log.segments[number + 1].base_offset
             continue
         if wrong:
-            damages.append(Damage(wrong, -1, segment.base_offset, INDEX_MADE_AGAIN))
+            damages.append(Damage(wrong, -1, segment.base_offset, INDEX_REBUILT))
         end, good_bytes, has_markers = _rebuild(log, segment, limit_of(log.segments, number), dense_from, epochs)
         if has_markers:
             unlisted.append(segment.base_offset)
@@ -238,14 +243,16 @@ def _recover(
         if good_bytes < segment.size_bytes or has_hole:
             truncated += segment.size_bytes - good_bytes + sum(other.size_bytes for other in later)
             what = "no intact batch follows" if good_bytes < segment.size_bytes else "offsets are missing"
-            damages.append(Damage(segment.file.path, good_bytes, end, f"{what}; {truncated} bytes cut off"))
+            damages.append(Damage(segment.file.path, good_bytes, end, f"{what}; {truncated} bytes truncated"))
             log.segments = log.segments[: number + 1]
             log.active = segment
             _cut_off(log, later, good_bytes, end)
             break
         if later:
             _note_hole(log, end, later[0].base_offset)
-            if not has_markers:  # else its files stay as they are until it is listed, for the next start to see
+            # otherwise its files stay unchanged until the transactions are listed, so that the next start detects an
+            # interruption
+            if not has_markers:
                 segment.finish()
     believed = log.segments[min(first, len(log.segments) - 1)].base_offset if has_epochs else 0
     log.epochs.replay(epochs, believed, end)
@@ -254,9 +261,9 @@ def _recover(
 
 
 def _cut_off(log: Log, later: list[Segment], good_bytes: int, end: int) -> None:
-    """The log ends within its last segment, and the `later` ones go: first, and from the end on.
+    """Truncates the log within its last segment and removes the `later` ones: first, and from the end on.
 
-    A crash in the middle of this must leave what is found to be damaged again, or the rest would pass for a log.
+    A crash in between must leave a state that is detected as damaged again, or the remainder would pass for a log.
     """
     for other in reversed(later):
         _unlink(other)
@@ -265,12 +272,12 @@ def _cut_off(log: Log, later: list[Segment], good_bytes: int, end: int) -> None:
     segment = log.active
     if good_bytes < segment.size_bytes:
         segment.truncate(good_bytes, end)
-    segment.offset_index.store()  # the files still name batches that are gone
+    segment.offset_index.store()  # the files still name removed batches
     segment.time_index.store()
 
 
 def limit_of(segments: list[Segment], number: int) -> int:
-    """The offset that the batches of this segment must stay below: the next one's base, or what an index can name."""
+    """Returns the upper bound of offsets in a segment: the base of the next one, or what an index can express."""
     following = segments[number + 1].base_offset if number + 1 < len(segments) else None
     most = segments[number].base_offset + RELATIVE_OFFSET_MAX + 1
     return most if following is None else min(following, most)
@@ -279,10 +286,10 @@ def limit_of(segments: list[Segment], number: int) -> int:
 def _rebuild(
     log: Log, segment: Segment, limit_offset: int, dense_from: int, epochs: list[tuple[int, int]]
 ) -> tuple[int, int, bool]:
-    """Reads every batch of the segment, filling its indexes, and `epochs` where they change.
+    """Reads every batch of the segment, rebuilds its indexes and collects the leader epochs in `epochs`.
 
-    Answers (next offset, good bytes, whether there are control batches); the aborted transactions are left to
-    `_replay_producers`, which knows where they began.
+    Returns (next offset, intact bytes, whether there are control batches). Aborted transactions are left to
+    `_replay_producers`, which knows their first offsets.
     """
     has_markers = False
     for index in segment.indexes():
@@ -324,7 +331,7 @@ def _unlink(segment: Segment) -> None:
 
 
 def _restart_at(log: Log, start_offset: int, now_ms: int) -> None:
-    """LOG-38: the whole log lies below its checkpointed start."""
+    """Replaces all segments by an empty one at the checkpointed start offset, which is above the whole log (LOG-38)."""
     for segment in log.segments:
         _unlink(segment)
     fresh = Segment(log.directory, log.root, start_offset, log.files, now_ms=now_ms)
@@ -335,10 +342,10 @@ def _restart_at(log: Log, start_offset: int, now_ms: int) -> None:
 
 
 def _replay_producers(log: Log, unlisted: Sequence[int] = ()) -> None:
-    """Brings the producer state from its snapshot to the log's end (LOG-39).
+    """Replays the log from the producer snapshot to the log end offset (LOG-39).
 
-    Transactions that were aborted in the segments with the bases `unlisted` are entered in their indexes. Where a
-    segment begins a snapshot is taken if none is left: once the segments before it are deleted nothing else tells.
+    Transactions that were aborted in the segments with the bases `unlisted` are added to their indexes. A snapshot is
+    taken at the base of a segment that has none: it is the only source once the segments before it are deleted.
     """
     state = log.producers
     for segment, following in zip(log.segments, [*log.segments[1:], None], strict=True):
@@ -350,30 +357,31 @@ def _replay_producers(log: Log, unlisted: Sequence[int] = ()) -> None:
         if segment.size_bytes == 0:
             continue
         listing = segment if segment.base_offset in unlisted else None
-        result = segment.locate(state.end_offset)
-        for position, header in segment.headers(result[0]) if result is not None else ():
+        located = segment.locate(state.end_offset)
+        for position, header in segment.headers(located[0]) if located is not None else ():
             if header.last_offset >= state.end_offset:
                 data = segment.batch_at(position, header.size_bytes) if header.is_control else b""
                 replay_batch(log, header, data, listing)
         if listing is not None and segment is not log.active:
             if segment.aborted is not None:
-                segment.aborted.store()  # first: indexes that are whole say that this list is
+                segment.aborted.store()  # first: complete indexes mean that this list is complete
             segment.finish()
     state.end_offset = log.log_end_offset
 
 
 def truncate_log(log: Log, offset: int, now_ms: int) -> list[str]:
-    """Removes every batch that holds `offset` or more, and what producers wrote there; answers files to unlink later.
+    """Removes every batch that contains `offset` or a later one from the log and the producer state; returns files to
+    unlink.
 
-    The recovery point may move down with it: checkpoint it before anything is appended. Raises StorageFailed.
+    The recovery point may decrease: it must be checkpointed before the next append. Raises StorageFailed.
     """
     with storage_errors(log.root):
         snapshots = sorted(segment_files(log.directory).get(SNAPSHOT_SUFFIX, ()))
-        for taken in snapshots:
-            if taken > offset:  # other records will lie below it
-                snapshot_path(log.directory, taken).unlink()
-    gone = [path for path in log.truncate_to(offset, now_ms) if not path.endswith(SNAPSHOT_SUFFIX)]
-    snapshots = [taken for taken in snapshots if taken <= offset]
+        for snapshot_offset in snapshots:
+            if snapshot_offset > offset:  # other records will be below it
+                snapshot_path(log.directory, snapshot_offset).unlink()
+    removed_files = [path for path in log.truncate_to(offset, now_ms) if not path.endswith(SNAPSHOT_SUFFIX)]
+    snapshots = [snapshot_offset for snapshot_offset in snapshots if snapshot_offset <= offset]
     load_newest_snapshot(log.producers, log.directory, snapshots, log.log_end_offset, log.root)
     _replay_producers(log)
-    return gone
+    return removed_files

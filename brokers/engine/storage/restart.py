@@ -1,4 +1,4 @@
-"""A log that begins again, without records, at another offset: everything it had lies below its leader's (REP-9)."""
+"""Restart of a log without records at another offset, when all its records are below the leader's log start (REP-9)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from brokers.engine.storage.segment import Segment
 
 
 def restart_log(log: Log, offset: int, now_ms: int) -> list[str]:
-    """Gives up every segment; answers the files to unlink later. Raises StorageFailed.
+    """Removes every segment and returns the files to unlink later. Raises StorageFailed.
 
-    A crash on the way leaves a shorter log, never one with a hole: segments go from the end on, and the file that says
-    where the log begins comes last. Checkpoint the recovery point before anything is appended.
+    A crash in between leaves a shorter log, never one with a hole: segments are removed from the end, and the file that
+    carries the new start offset comes last. The recovery point must be checkpointed before the next append.
     """
-    gone = log.empty()
+    removed_files = log.empty()
     with storage_errors(log.root):
         for snapshot in Path(log.directory).glob(f"*{SNAPSHOT_SUFFIX}"):
             snapshot.unlink()
@@ -28,4 +28,4 @@ def restart_log(log: Log, offset: int, now_ms: int) -> list[str]:
     log.log_start_offset = log.kept_start_offset = log.log_end_offset = log.recovery_point = offset
     log.producers.clear(offset)
     log.epochs.clear()
-    return [path for path in gone if not path.endswith(SNAPSHOT_SUFFIX)]
+    return [path for path in removed_files if not path.endswith(SNAPSHOT_SUFFIX)]

@@ -1,4 +1,4 @@
-"""Which of a log's oldest segments may go (LOG-42 to LOG-44). Pure: sizes and times in, a count out."""
+"""Selection of a log's oldest segments for deletion (LOG-42 to LOG-44). Pure: sizes and times in, a count out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ UNLIMITED = -1
 
 
 class SegmentFacts(NamedTuple):
-    """What retention looks at."""
+    """Facts about a segment that retention decides on."""
 
     base_offset: int
     size_bytes: int
@@ -17,7 +17,7 @@ class SegmentFacts(NamedTuple):
 
 
 class RetentionRules(NamedTuple):
-    """`retention.ms`, `retention.bytes` (-1 = off) and whether `cleanup.policy` contains `delete`."""
+    """Settings `retention.ms` and `retention.bytes` (-1 = off), and whether `cleanup.policy` contains `delete`."""
 
     retention_ms: int = 604_800_000
     retention_bytes: int = UNLIMITED
@@ -33,15 +33,15 @@ def deletable(
     high_watermark: int,
     now_ms: int,
 ) -> int:
-    """How many segments from the oldest on are to be deleted. All of them means: roll first, then delete those."""
+    """Number of oldest segments to delete; if that is all of them, the log must be rolled first."""
     count = _breached_start(segments, log_start_offset, log_end_offset)
     if rules.delete:
         count = max(count, _by_size(segments, rules.retention_bytes), _by_time(segments, rules.retention_ms, now_ms))
-    # Never past the high watermark: the first kept segment must not begin above it.
+    # The first remaining segment must not begin above the high watermark.
     while count and _first_kept(segments, count, log_end_offset) > high_watermark:
         count -= 1
     if count == len(segments) and segments[-1].size_bytes == 0:
-        count -= 1  # an empty last segment is where the next append goes
+        count -= 1  # the next append goes to an empty last segment
     return count
 
 
@@ -53,7 +53,8 @@ def _breached_start(segments: Sequence[SegmentFacts], log_start_offset: int, log
     count = 0
     while count + 1 < len(segments) and segments[count + 1].base_offset <= log_start_offset:
         count += 1
-    # Kafka keeps the last one: here an instance whose storage is used up gets it back by deleting all its records.
+    # Kafka keeps the last segment. Here it is deleted too, so that an instance out of storage can free it by deleting
+    # all its records.
     is_all = count + 1 == len(segments) and log_start_offset >= log_end_offset
     return count + 1 if is_all else count
 

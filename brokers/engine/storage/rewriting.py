@@ -1,8 +1,8 @@
-"""Segments that Kafka wrote before 0.11, in message formats 0 and 1, become record batches before their log is opened
+"""Conversion of segments in message formats 0 and 1, from Kafka before 0.11, to record batches before their log opens
 (REC-5 to REC-12, REC-30).
 
-Offsets, times, keys, values and codecs stay; everybody who reads a log finds one format. A segment is replaced as the
-cleaner replaces one, so a crash leaves the old file or the whole rewritten one.
+Offsets, timestamps, keys, values and codecs are preserved, and every reader of a log finds a single format. A segment
+is replaced like a compacted one, so a crash leaves the old file or the complete new one.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from brokers.engine.storage.old_formats import OldFormat, old_message_at
 from brokers.engine.storage.segment import LOG_SUFFIX, base_name
 from brokers.engine.storage.splitting import PartsWriter
 
-# Messages that lay side by side share a batch up to here.
+# Limits of a batch of adjacent messages.
 BATCH_MESSAGES_MAX: Final = 1_000
 BATCH_BYTES_MAX: Final = 64 * 1024
 
 
 class Batch(NamedTuple):
-    """One batch as it is to be stored."""
+    """A batch to be stored."""
 
     data: bytes | bytearray
     last_offset: int
@@ -47,9 +47,9 @@ class Batch(NamedTuple):
 
 
 def rewrite_old_segments(directory: str, root: Path, bases: Iterable[int], interval_bytes: int) -> int:
-    """Rewrites every segment of `directory` that begins with an intact message of an old format; answers how many.
+    """Rewrites every segment of `directory` that begins with an intact message of an old format; returns their number.
 
-    Raises StorageFailed, and OldFormat for a segment that is damaged: it stays as it is.
+    Raises StorageFailed, and OldFormat for a damaged segment, which stays unchanged.
     """
     count = 0
     for base in bases:
@@ -63,7 +63,7 @@ def rewrite_old_segments(directory: str, root: Path, bases: Iterable[int], inter
 
 
 def end_offset(path: str) -> int:
-    """The offset after the last message of an old segment. Raises as `rewrite_old_segments` does."""
+    """Returns the offset after the last message of an old segment. Raises OSError, and OldFormat if it is damaged."""
     end = 0
     for batch in _batches(path):
         end = batch.last_offset + 1
@@ -85,7 +85,9 @@ def _rewrite(directory: str, root: Path, base: int, path: str, interval_bytes: i
 
 
 def _batches(path: str) -> Iterator[Batch]:
-    """The file's entries as batches: neighbours together, each wrapper for itself, batches as they are."""
+    """Yields the entries of a file as batches: adjacent messages together, each compressed wrapper alone, batches
+    unchanged.
+    """
     run: list[Message] = []
     run_bytes = 0
     for position, data in _entries(path):
@@ -112,7 +114,7 @@ def _batches(path: str) -> Iterator[Batch]:
 
 
 def _entries(path: str) -> Iterator[tuple[int, bytes]]:
-    """(position, bytes) of every entry. Raises OldFormat where the file holds something else."""
+    """Yields (position, bytes) of every entry. Raises OldFormat where the file contains something else."""
     with Path(path).open("rb") as file:
         position, size = 0, os.fstat(file.fileno()).st_size
         while position < size:
@@ -126,15 +128,15 @@ def _entries(path: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _read(data: bytes) -> tuple[list[Message], int]:
-    """The messages of one entry and their codec; none for an intact record batch. Raises as `opened` does."""
+    """Returns the messages of an entry and their codec, no message for an intact record batch. Raises like `opened`."""
     if data[layout.MAGIC_AT] == layout.MAGIC:
         header = layout.read_header(data)
         if header.size_bytes != len(data) or layout.checksum(data) != header.crc:
-            raise Corrupt("the checksum of a batch does not hold")
+            raise Corrupt("the checksum of a batch is wrong")
         return [], NONE
     entry = next(entries(data), None)
     if entry is None or not checksum_holds(data, entry):
-        raise Corrupt("the checksum of a message does not hold")
+        raise Corrupt("the checksum of a message is wrong")
     message = read_message(data, entry)
     if message.codec == NONE:
         return [message], NONE
@@ -143,7 +145,7 @@ def _read(data: bytes) -> tuple[list[Message], int]:
 
 
 def _may_join(run: list[Message], run_bytes: int, message: Message) -> bool:
-    """A batch has one kind of time, and if it is the broker's one time."""
+    """True if a message may join a batch, which has one timestamp type and, for LogAppendTime, one timestamp."""
     last = run[-1]
     stamped = message.attributes & layout.LOG_APPEND_TIME
     alike = stamped == last.attributes & layout.LOG_APPEND_TIME

@@ -1,7 +1,7 @@
-"""What a clean stop left, held against itself before it is believed (LOG-14, LOG-37); and what was found wrong.
+"""Consistency checks of the files that a clean stop left, before they are trusted (LOG-14, LOG-37).
 
-Files of the Kafka format other than logs and snapshots carry no checksum: that a bit flipped shows where two of them
-disagree.
+In the Kafka format only logs and snapshots carry checksums: a flipped bit in another file shows where two files
+contradict each other.
 """
 
 from __future__ import annotations
@@ -14,26 +14,29 @@ from brokers.engine.storage.indexes import AbortedIndex
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log
 from brokers.engine.storage.segment import Segment
 
-# A log has few leader epochs; of one that has many the latest are what its replicas ask for.
+# Maximum number of leader epochs that are checked: the latest, which replicas request. A log usually has few.
 EPOCHS_CHECKED_MAX: Final = 16
-# Of a segment with more aborted transactions the latest: each costs two lookups at every start.
+# Maximum number of aborted transactions checked per segment, the latest: each takes two lookups at every start.
 ABORTED_CHECKED_MAX: Final = 1_000
 
 
 def out_of_range(header: BatchHeader, next_offset: int, limit_offset: int) -> bool:
-    """LOG-36: the batch cannot be what follows; neither its base offset nor its length is under its checksum."""
+    """True if the batch cannot follow (LOG-36); no checksum covers its base offset and its length."""
     if header.last_offset_delta < 0 or header.record_count < 0:
         return True
     return header.base_offset < next_offset or header.next_offset > limit_offset
 
 
 def intact(data: bytes, header: BatchHeader) -> bool:
-    """Whether these bytes are the batch that `header` begins."""
+    """True if these bytes are the batch that `header` begins."""
     return len(data) == header.size_bytes and checksum(data) == header.crc
 
 
 class Damage(NamedTuple):
-    """What opening a log found wrong: in which file, from which byte (-1: all of it) and offset on (-1: none known)."""
+    """Damage found when a log was opened.
+
+    The first damaged byte is `position` (-1: the whole file), and `offset` its offset (-1: unknown).
+    """
 
     file: str
     position: int
@@ -42,11 +45,12 @@ class Damage(NamedTuple):
 
 
 def wrong_index(segment: Segment, is_dense: bool) -> str:
-    """Takes over a segment's indexes as they lie on disk; the path of the first that is missing or contradicts the log,
-    empty if none does (LOG-14). `is_dense`: no cleaner has taken anything out.
+    """Loads a segment's indexes and returns the path of the first that is missing or contradicts the log, else ""
+    (LOG-14).
 
-    Kafka looks at the last entries' numbers alone. Here the last entry of each index must also name a batch of the log
-    as it is: of the positions depend which offsets an append gets, and of the times what retention deletes.
+    `is_dense` is true if compaction has not removed anything. Kafka checks only the numbers of the last entries. Here
+    the last entry of each index must also name a batch of the log, because positions determine the next offset and
+    timestamps determine what retention deletes.
     """
     if not segment.size_bytes:
         for index in segment.indexes():
@@ -66,12 +70,12 @@ def wrong_index(segment: Segment, is_dense: bool) -> str:
             return offsets.path
     latest = times.last
     if not len(times):
-        # Then no record may carry a time.
+        # An empty time index requires that no record has a timestamp.
         if segment.load_first_timestamp() >= 0:
             return times.path
     else:
-        result = segment.locate(latest.offset)
-        if result is None or result[1].max_timestamp != latest.timestamp_ms:
+        located = segment.locate(latest.offset)
+        if located is None or located[1].max_timestamp != latest.timestamp_ms:
             return times.path
     segment.max_timestamp, segment.max_timestamp_offset = latest
     segment.indexed_timestamp = segment.max_timestamp
@@ -80,8 +84,10 @@ def wrong_index(segment: Segment, is_dense: bool) -> str:
 
 
 def _sane_aborted(segment: Segment, aborted: AbortedIndex, is_dense: bool) -> bool:
-    """Whether no entry contradicts the batches it names. One of another producer would tell readers of committed
-    records that what was taken back is committed. The cleaner leaves entries whose batches are gone.
+    """True if no entry contradicts the batches that it names.
+
+    An entry with the wrong producer would present aborted records to read_committed consumers. Compaction leaves
+    entries whose batches are gone.
     """
     if not aborted.sane(segment.base_offset + RELATIVE_OFFSET_MAX + 1):
         return False
@@ -102,8 +108,8 @@ def _sane_aborted(segment: Segment, aborted: AbortedIndex, is_dense: bool) -> bo
 
 
 def _batch_with(segment: Segment, offset: int) -> BatchHeader | None:
-    result = segment.locate(offset)
-    return result[1] if result is not None and result[1].base_offset <= offset else None
+    located = segment.locate(offset)
+    return located[1] if located is not None and located[1].base_offset <= offset else None
 
 
 def indexes_trusted(segment: Segment, is_dense: bool) -> bool:
@@ -111,10 +117,9 @@ def indexes_trusted(segment: Segment, is_dense: bool) -> bool:
 
 
 def epochs_contradicted(log: Log, start_offset: int) -> bool:
-    """Whether the batches say otherwise than `leader-epoch-checkpoint` at either end of the log or where one epoch
-    follows another.
+    """True if the batches contradict `leader-epoch-checkpoint` at either end of the log or at the start of an epoch.
 
-    A leader with a wrong list would tell followers to keep what others do not have (LOG-31).
+    A leader with wrong epochs would tell followers to keep records that other replicas do not have (LOG-31).
     """
     end = log.log_end_offset
     starts = {start for _, start in log.epochs.entries[-EPOCHS_CHECKED_MAX:]}
@@ -132,6 +137,6 @@ def epochs_contradicted(log: Log, start_offset: int) -> bool:
 def _batch_at(log: Log, offset: int) -> BatchHeader | None:
     for segment in reversed(log.segments):
         if segment.base_offset <= offset:
-            result = segment.locate(offset)
-            return None if result is None else result[1]
+            located = segment.locate(offset)
+            return None if located is None else located[1]
     return None

@@ -1,7 +1,7 @@
-"""One segment: a `.log` file with its indexes, all named after its base offset (LOG-4, LOG-5).
+"""Segment of a log: a `.log` file with its indexes, all named after its base offset (LOG-4, LOG-5).
 
-Only the log's last segment is appended to. A segment that is not being used holds no descriptor and, once closed, no
-index in memory.
+Only the last segment of a log is appended to. An unused segment has no open descriptor and, once it is closed, no index
+in memory.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 DELETED_SUFFIX: Final = ".deleted"
-# File systems give space away in blocks of this size.
+# Block size in which file systems allocate disk space.
 BLOCK_BYTES: Final = 4096
 SCAN_CHUNK_BYTES: Final = 16 * 1024
-# Offsets behind damage that were asked for, whose readers are not worth another scan of the file.
+# Maximum number of offsets behind damage that are cached, so that repeated reads do not scan the file again.
 DAMAGED_REMEMBERED_MAX: Final = 128
 
 
@@ -35,17 +35,17 @@ IndexLimits = tuple[int, int]
 
 
 def base_name(base_offset: int) -> str:
-    """20 digits, zero-padded."""
+    """Returns the base offset as 20 digits, zero-padded."""
     return f"{base_offset:020d}"
 
 
 def blocks_bytes(size_bytes: int) -> int:
-    """Bytes of the disk that a file of this size takes."""
+    """Returns the disk space in bytes that a file of this size takes."""
     return -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
 
 
 class DamagedSegment(Exception):
-    """Reading met bytes that are no batch where one must begin: in which file, at which byte."""
+    """A read met bytes that are no batch where a batch must begin; carries the file and the position."""
 
     def __init__(self, path: str, position: int) -> None:
         super().__init__(f"{path}: no batch begins at byte {position}")
@@ -56,8 +56,8 @@ class DamagedSegment(Exception):
 class Segment:
     """A part of a log that begins at `base_offset`.
 
-    `size_bytes` is the length of the log file; positions are byte positions in it. `aborted` is None unless some
-    transaction was aborted here. `side_bytes` is what its other files take of the disk.
+    `size_bytes` is the length of the log file, and positions are byte positions in it. `aborted` is None unless a
+    transaction was aborted in this segment. `side_bytes` is the disk space that the other files of the segment take.
     """
 
     __slots__ = (
@@ -88,7 +88,7 @@ class Segment:
         now_ms: int,
         size_bytes: int | None = None,
     ) -> None:
-        """An existing segment when `size_bytes` is given, otherwise one whose files appear at the first append."""
+        """Opens an existing segment if `size_bytes` is given; otherwise its files are created by the first append."""
         stem = f"{directory}/{base_name(base_offset)}"
         fresh = size_bytes is None
         self.base_offset = base_offset
@@ -99,7 +99,7 @@ class Segment:
         self.size_bytes = size_bytes or 0
         self.bytes_since_entry = 0
         self.created_ms = now_ms
-        # Offset that was asked for -> where a batch should begin on the way to it and none does.
+        # Offset that was looked up -> position on the way to it where a batch should begin and none does.
         self.damaged: dict[int, int] = {}
         self.first_timestamp: int | None = None
         self.max_timestamp = -1
@@ -112,17 +112,17 @@ class Segment:
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of the disk that it takes, with its indexes and the snapshot of producers at its beginning."""
+        """Disk space in bytes, including the indexes and the producer snapshot at the base offset."""
         return blocks_bytes(self.size_bytes) + self.side_bytes
 
     @property
     def active_disk_bytes(self) -> int:
-        """Bytes of the disk that it takes while it is appended to and its indexes grow in memory."""
+        """Disk space in bytes while the segment is appended to and its indexes grow in memory."""
         index_bytes = blocks_bytes(self.offset_index.loaded_bytes) + blocks_bytes(self.time_index.loaded_bytes)
         return blocks_bytes(self.size_bytes) + max(self.side_bytes, index_bytes)
 
     def measure_side_files(self) -> None:
-        """Looks up what the files beside the log take. Call when they are written."""
+        """Measures the disk space of the files beside the log; called after they are written."""
         stem, side_bytes = self.file.path.removesuffix(LOG_SUFFIX), 0
         with storage_errors(self.file.root):
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
@@ -133,7 +133,7 @@ class Segment:
         self.side_bytes = side_bytes
 
     def append(self, data: memoryview | bytes, last_offset: int, max_timestamp: int, limits: IndexLimits) -> None:
-        """Writes one batch with its offsets already assigned. Raises StorageFailed and changes nothing then."""
+        """Writes one batch whose offsets are already assigned. Raises StorageFailed, and then changes nothing."""
         position = self.size_bytes
         append_all(self.file, data, position)
         size = len(data)
@@ -148,7 +148,9 @@ class Segment:
         batches: list[tuple[int, int, int, int, int, int, int, int, int]],
         limits: IndexLimits,
     ) -> None:
-        """As `append`, for the batches (`log.FollowedBatch`) that fill `data`."""
+        """Writes the batches (`append_as_follower.FollowedBatch`) that fill `data`. Raises StorageFailed, and then
+        changes nothing.
+        """
         position = self.size_bytes
         append_all(self.file, data, position)
         if position == 0:
@@ -159,7 +161,7 @@ class Segment:
             position += size
 
     def account(self, position: int, size: int, last_offset: int, max_timestamp: int, limits: IndexLimits) -> None:
-        """Index entries and the greatest timestamp, for a batch written at `position` (LOG-9)."""
+        """Adds index entries and tracks the greatest timestamp for a batch that was written at `position` (LOG-9)."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -173,14 +175,14 @@ class Segment:
         self.bytes_since_entry += size
 
     def add_aborted(self, aborted: Aborted) -> None:
-        """The transaction's marker is the last batch that was written here."""
+        """Lists an aborted transaction whose marker is the last batch that was written to this segment."""
         index = self.aborted
         if index is None:
             index = self.aborted = self._aborted_index(fresh=True)
         index.add(aborted)
 
     def find_aborted(self) -> None:
-        """Its file is there: it lists aborted transactions."""
+        """Opens the index of aborted transactions, whose file exists."""
         self.aborted = self._aborted_index(fresh=False)
 
     def _aborted_index(self, *, fresh: bool) -> AbortedIndex:
@@ -188,15 +190,16 @@ class Segment:
         return AbortedIndex(path, self.file.root, self.base_offset, fresh=fresh)
 
     def indexes(self) -> list[OffsetIndex | TimeIndex | AbortedIndex]:
-        """All it has."""
+        """Returns all indexes of the segment."""
         if self.aborted is None:
             return [self.offset_index, self.time_index]
         return [self.offset_index, self.time_index, self.aborted]
 
     def headers(self, position: int, end: int | None = None, wait: bool = True) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of each batch from `position`, read in chunks; stops before anything that is no batch.
+        """Yields (position, header) of each batch from `position` on, read in chunks; stops before anything that is no
+        batch.
 
-        Unless they may `wait` for the disk, this and the other readers here raise NotCached rather than do so.
+        Without `wait`, this and the other readers of the segment raise NotCached instead of waiting for the disk.
         """
         end = self.size_bytes if end is None else end
         chunk = b""
@@ -207,18 +210,18 @@ class Segment:
                 chunk_at = position
             try:
                 header = layout.read_header(chunk, position - chunk_at)
-            except struct.error:  # the file is shorter than it should be
+            except struct.error:  # the file is shorter than `size_bytes`
                 return
             size = header.size_bytes
             if header.magic != layout.MAGIC or size < layout.HEADER_BYTES or position + size > end:
                 return
-            if header.last_offset_delta < 0:  # whoever looks for an offset would pass it by
+            if header.last_offset_delta < 0:  # a search for an offset would skip such a batch
                 return
             yield position, header
             position += size
 
     def locate(self, offset: int, wait: bool = True) -> tuple[int, BatchHeader] | None:
-        """The first batch whose last offset is >= `offset` (LOG-22), None if this segment has none."""
+        """Returns (position, header) of the first batch whose last offset is >= `offset` (LOG-22), or None."""
         if not wait:
             self.offset_index.ready()
         start = self.offset_index.lookup(offset)
@@ -233,15 +236,15 @@ class Segment:
         return None if believed else self._search(offset, wait)
 
     def _search(self, offset: int, wait: bool) -> tuple[int, BatchHeader] | None:
-        """`locate` without the index, whose entry named no batch at or before `offset`: it is damaged."""
+        """Searches as `locate` does but without the index, whose entry points past `offset` because it is damaged."""
         for position, header in self.headers(0, None, wait):
             if header.last_offset >= offset:
                 return position, header
         return None
 
     def check_chain(self, offset: int, wait: bool = True) -> None:
-        """That no batch holds `offset` or more is because there is none, not because something is in the way. Raises
-        DamagedSegment.
+        """Raises DamagedSegment if damage, and not the end of the segment, is why no batch contains `offset` or
+        more.
         """
         end = 0
         for start in (self.offset_index.lookup(offset), 0):
@@ -256,12 +259,14 @@ class Segment:
         raise DamagedSegment(self.file.path, end)
 
     def end_before(self, offset: int) -> tuple[int, int]:
-        """(size, next offset) of what stays of the file if no batch may hold `offset` or more. Behind damage nobody can
-        tell which batches do: none of them stays, to be followed by other ones of the same offsets.
+        """Returns (size in bytes, next offset) of the file once every batch with `offset` or a later one is removed.
+
+        Batches behind damage are removed too: their offsets are unknown, and batches that are written later must not
+        repeat them.
         """
-        result = self.locate(offset)
-        if result is not None:
-            return result[0], result[1].base_offset
+        located = self.locate(offset)
+        if located is not None:
+            return located[0], located[1].base_offset
         for start in (self.offset_index.lookup(offset), 0):
             end, next_offset = start, self.base_offset
             for position, header in self.headers(start):
@@ -274,14 +279,16 @@ class Segment:
         return read_at(self.file, position, size, wait)
 
     def largest_timestamp(self) -> int:
-        """LOG-27: the greatest timestamp of its records, or the file's modification time if they carry none."""
+        """Greatest timestamp of the records, or the modification time of the file if they carry none (LOG-27)."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
         with storage_errors(self.file.root):
             return int(Path(self.file.path).stat().st_mtime * 1000) if self.size_bytes else self.created_ms
 
     def load_first_timestamp(self) -> int:
-        """The maximum timestamp of the first batch, -1 for an empty segment; the clock of LOG-16."""
+        """Returns the maximum timestamp of the first batch, -1 for an empty segment; time-based rolling starts there
+        (LOG-16).
+        """
         if self.first_timestamp is None:
             first = next(self.headers(0), None)
             if first is None:
@@ -290,29 +297,30 @@ class Segment:
         return self.first_timestamp
 
     def finish(self) -> None:
-        """Final time entry and full index files: on roll and on clean stop (LOG-10)."""
+        """Adds the final time index entry and writes complete index files, on roll and on a clean stop (LOG-10)."""
         if self.size_bytes:
             self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
         for index in self.indexes():
             index.store()
-            if not len(index) and index is not self.aborted:  # as the time index of records without times
+            if not len(index) and index is not self.aborted:  # the time index of records without timestamps is empty
                 index.make_file()
         self.measure_side_files()
 
     def wake(self) -> None:
-        """Closed until now, and to be appended to again: its indexes are in memory from here on."""
+        """Loads the indexes of a closed segment that is appended to again."""
         for index in self.indexes():
             len(index)
 
     def rest(self) -> None:
-        """Closed and idle: lets go of the descriptor and of the indexes' memory."""
+        """Closes the descriptor of an idle closed segment and frees the memory of its indexes."""
         self.file.close()
         for index in self.indexes():
             index.unload()
 
     def truncate(self, size_bytes: int, next_offset: int) -> None:
-        """Cuts the file at `size_bytes`, where the batch of `next_offset` began or would begin. Durably: what was cut
-        must not come back beside what is written after it.
+        """Truncates the file to `size_bytes`, where the batch of `next_offset` began or would begin.
+
+        The truncation is fsynced: removed batches must not reappear beside the ones that are written later.
         """
         fd = self.file.open()
         with storage_errors(self.file.root, halfway=True):
@@ -332,12 +340,13 @@ class Segment:
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
         if not size_bytes:
-            # Nobody stores the indexes of an empty segment; their files would go on naming what is gone.
+            # The indexes of an empty segment are not stored elsewhere; their files would still name the removed
+            # batches.
             for index in self.indexes():
                 index.store()
 
     def create_file(self) -> None:
-        """Makes the empty log file exist: its name carries the log's end offset over a restart."""
+        """Creates the empty log file: its name preserves the log end offset over a restart."""
         self.file.open()
 
     def paths(self) -> list[str]:
@@ -345,7 +354,7 @@ class Segment:
         return [stem + suffix for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)]
 
     def mark_deleted(self) -> list[str]:
-        """Renames its files to `.deleted` and answers those names; readers keep their slices (LOG-44)."""
+        """Renames the files to `.deleted` and returns the new names; readers keep their slices (LOG-44)."""
         self.file.retire()
         renamed = []
         with storage_errors(self.file.root, halfway=True):

@@ -1,7 +1,7 @@
-"""Segments that hold offsets further from their base than an index can name become several (LOG-40, KAFKA-6264).
+"""Splitting of segments with offsets further from their base than an index can express (LOG-40, KAFKA-6264).
 
-Cleaners of before Kafka 2.0 joined segments into such ones. The indexes beside them name offsets that ran over 32 bits
-and are made again. The parts take the segment's place as a cleaned one does (`compaction.swap`), all or none.
+Cleaners before Kafka 2.0 merged segments into such ones. Their index entries overflowed 32 bits and are rebuilt. The
+parts replace the segment like a compacted one (`compaction.swap`), all or none.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from brokers.engine.storage.sanity_checks import intact, out_of_range
 from brokers.engine.storage.segment import LOG_SUFFIX, Segment, base_name
 
 WRITE_BYTES: Final = 1024 * 1024
-HOP_BYTES: Final = 16 * 1024
+SKIP_CHUNK_BYTES: Final = 16 * 1024
 
 
 class Batch(NamedTuple):
-    """One batch where it lies in its segment."""
+    """A batch and its position in the segment."""
 
     position: int
     header: BatchHeader
@@ -50,7 +50,7 @@ class Batch(NamedTuple):
 
 
 class Spans(Protocol):
-    """What can be said of a batch without its content."""
+    """Offset range of a batch."""
 
     @property
     def base_offset(self) -> int: ...
@@ -62,12 +62,14 @@ Span = TypeVar("Span", bound=Spans)
 
 
 class PartsWriter:
-    """The `.cleaned` files of the segments that one becomes. A part ends where the next batch is out of its reach; the
-    first one keeps the segment's base, even if nothing is within reach of it: there the log may begin.
+    """Writes the `.cleaned` files of the segments that replace one segment.
+
+    A part ends where the next batch is out of its range. The first part keeps the segment's base, even if no batch is
+    within its range, because the log may start there.
     """
 
     def __init__(self, directory: str, root: Path, base_offset: int, interval_bytes: int) -> None:
-        """Of the segment with that base in `directory`."""
+        """Starts the first part of the segment with `base_offset` in `directory`."""
         stem = f"{directory}/{base_name(base_offset)}"
         self.bases = [base_offset]
         self._directory = directory
@@ -75,22 +77,22 @@ class PartsWriter:
         self._interval_bytes = interval_bytes
         self._modified_ns = os.stat(stem + LOG_SUFFIX).st_mtime_ns  # noqa: PTH116
         self._aborted = AbortedIndex(stem + RARE_PART, root, base_offset, fresh=False)
-        self._part = self._begun(base_offset)
+        self._part = self._begin_part(base_offset)
 
-    def _begun(self, base_offset: int) -> CleanedSegment:
+    def _begin_part(self, base_offset: int) -> CleanedSegment:
         pacer = Pacer(0, clock=time.monotonic, wait=time.sleep)
         return CleanedSegment(self._directory, base_offset, self._interval_bytes, WRITE_BYTES, pacer)
 
     def add(self, data: bytes | bytearray, base_offset: int, last_offset: int, max_timestamp: int) -> None:
-        """The next batch. Raises OSError."""
+        """Adds the next batch, in a new part if it is out of range. Raises OSError."""
         if last_offset - self.bases[-1] > RELATIVE_OFFSET_MAX:
             self._end_part(base_offset)
             self.bases.append(base_offset)
-            self._part = self._begun(base_offset)
+            self._part = self._begin_part(base_offset)
         self._part.add(data, last_offset, max_timestamp)
 
     def add_rest(self, data: bytes) -> None:
-        """What lies behind the last intact batch, as it is: recovery judges it, and tells of it."""
+        """Adds the bytes behind the last intact batch unchanged; recovery checks and reports them."""
         self._part.add_rest(data)
 
     def _end_part(self, next_base: int) -> None:
@@ -98,9 +100,9 @@ class PartsWriter:
         self._part.finish(self._modified_ns)
 
     def finish(self) -> None:
-        """The parts take the segment's place. Raises OSError and StorageFailed."""
+        """Replaces the segment by the parts. Raises OSError and StorageFailed."""
         self._end_part(LONG_MAX)
-        # From the last to the first: as long as anything is called `.cleaned`, a start forgets all that lies above it.
+        # From the last to the first: while any file is called `.cleaned`, a start discards all above it.
         for base in reversed(self.bases):
             stem = f"{self._directory}/{base_name(base)}"
             for part in (*PARTS, RARE_PART):
@@ -111,20 +113,21 @@ class PartsWriter:
         sync_directory(Path(self._directory), self._root)
 
     def close(self) -> None:
-        """Lets go of what is open, finished or not."""
+        """Closes the open files, finished or not."""
         self._part.close()
 
 
 def split_far_segments(
     directory: str, root: Path, bases: Sequence[int], interval_bytes: int, recovery_point: int
 ) -> int:
-    """Splits every segment of `directory` (their `bases` in order) that needs it; answers how many. Raises
-    StorageFailed.
+    """Splits every segment of `directory` (`bases` in order) that needs it and returns how many.
+
+    Raises StorageFailed.
     """
     count = 0
     for base, following in pairwise([*bases, LONG_MAX]):
         if following - base - 1 <= RELATIVE_OFFSET_MAX:
-            continue  # no offset is left that would be too far
+            continue  # the next segment begins before an offset could be out of range
         with storage_errors(root):
             size = os.stat(f"{directory}/{base_name(base)}{LOG_SUFFIX}").st_size  # noqa: PTH116
             segment = Segment(directory, root, base, OpenFiles(), now_ms=0, size_bytes=size)
@@ -138,8 +141,9 @@ def split_far_segments(
 
 
 def reaches_far(segment: Segment, following: int, recovery_point: int) -> bool:
-    """Whether batches of the segment lie too far from its base that are intact, before anything that is damaged, and
-    believed. `following` is the base of the segment after it, LONG_MAX if there is none.
+    """True if the segment has intact and credible batches that are out of range, before any damage.
+
+    `following` is the base of the next segment, LONG_MAX if there is none.
     """
     limit = segment.base_offset + RELATIVE_OFFSET_MAX
     if not segment.size_bytes or _last_offset(segment) <= limit:
@@ -149,26 +153,27 @@ def reaches_far(segment: Segment, following: int, recovery_point: int) -> bool:
 
 
 def _last_offset(segment: Segment) -> int:
-    """Of the last batch, -1 if there is none. Only the positions in the index are taken for true."""
+    """Returns the last offset of the last batch, -1 if there is none; uses only the positions in the index."""
     for start in (max(segment.offset_index.floor_position(segment.size_bytes), 0), 0):
-        for way in (_hop(segment, start), start):
+        for position in (_skip_to_last_batch(segment, start), start):
             last = -1
-            for _, header in segment.headers(way):
+            for _, header in segment.headers(position):
                 last = header.last_offset
             if last >= 0:
                 return last
     return -1
 
 
-def _hop(segment: Segment, position: int) -> int:
-    """Where the last whole batch begins if from `position` on every length is true. A start after a crash goes this way
-    through all that was not flushed, so it looks at nothing else.
+def _skip_to_last_batch(segment: Segment, position: int) -> int:
+    """Returns the position of the last whole batch if every length from `position` on is right.
+
+    A start after a crash scans all unflushed batches this way, so it reads nothing else of them.
     """
     last, end = position, segment.size_bytes
     chunk, chunk_at = b"", position
     while position + HEADER_BYTES <= end:
         if position + LOG_OVERHEAD_BYTES > chunk_at + len(chunk):
-            chunk, chunk_at = segment.batch_at(position, HOP_BYTES), position
+            chunk, chunk_at = segment.batch_at(position, SKIP_CHUNK_BYTES), position
             if len(chunk) < LOG_OVERHEAD_BYTES:
                 break
         following = position + LOG_OVERHEAD_BYTES + OFFSET_AND_LENGTH.unpack_from(chunk, position - chunk_at)[1]
@@ -179,9 +184,10 @@ def _hop(segment: Segment, position: int) -> int:
 
 
 def believed(batches: Iterable[Span], base: int, following: int, recovery_point: int) -> Iterator[Span]:
-    """The batches that go into parts, of the intact ones of a segment with that `base`. A base offset is under no
-    checksum: the only batch of a part at the end of the log may be one with a flipped bit. Something else must speak
-    for it: a batch behind it, a segment, or the recovery point.
+    """Yields the batches that go into parts, out of the intact ones of a segment with that `base`.
+
+    No checksum covers a base offset, so a batch that is alone in a part at the end of the log may have a flipped bit.
+    It needs confirmation by a batch behind it, by a segment or by the recovery point.
     """
     alone: Span | None = None
     for batch in batches:
@@ -197,7 +203,7 @@ def believed(batches: Iterable[Span], base: int, following: int, recovery_point:
 
 
 def _intact_batches(segment: Segment, following: int) -> Iterator[Batch]:
-    """Those before the first that is damaged or out of order."""
+    """Yields the batches before the first that is damaged or out of order."""
     next_offset = segment.base_offset
     for position, header in segment.headers(0):
         data = segment.batch_at(position, header.size_bytes)

@@ -1,4 +1,4 @@
-"""The files of a log's directory at start: what a crash left goes, what is none of ours stays and is told (LOG-35)."""
+"""Cleanup of a log directory at start: remains of a crash are removed, foreign files are kept and reported (LOG-35)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ _DEBRIS: Final = re.compile(
 
 
 def is_debris(name: str) -> bool:
-    """Whether a file of this name was left by a deletion, a cleaning or a crash."""
+    """True if a file of this name was left by a deletion, a compaction or a crash."""
     return _DEBRIS.match(name) is not None
 
 
 def tidy(directory: str, root: Path) -> tuple[list[int], list[int], set[int], list[str]]:
-    """Removes debris and orphan indexes; answers the segment bases and the snapshot offsets in order, the bases of
-    segments that list aborted transactions, and what is none of ours.
+    """Removes debris and orphaned indexes and scans the directory.
+
+    Returns the segment bases and the snapshot offsets in order, the bases of segments that list aborted transactions,
+    and the paths of foreign files.
     """
     swap.complete(directory, root)
     foreign: list[str] = []
@@ -40,19 +42,19 @@ def tidy(directory: str, root: Path) -> tuple[list[int], list[int], set[int], li
                 foreign.append(entry.path)
             elif is_debris(entry.name):
                 Path(entry.path).unlink()
-        result = segment_files(directory)
-        bases = result.get(LOG_SUFFIX, set())
+        offsets_by_suffix = segment_files(directory)
+        bases = offsets_by_suffix.get(LOG_SUFFIX, set())
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-            for base in result.get(suffix, set()) - bases:
+            for base in offsets_by_suffix.get(suffix, set()) - bases:
                 Path(directory, f"{base:020d}{suffix}").unlink()
-    aborting = result.get(TRANSACTION_INDEX_SUFFIX, set()) & bases
-    return sorted(bases), sorted(result.get(SNAPSHOT_SUFFIX, ())), aborting, foreign
+    aborting = offsets_by_suffix.get(TRANSACTION_INDEX_SUFFIX, set()) & bases
+    return sorted(bases), sorted(offsets_by_suffix.get(SNAPSHOT_SUFFIX, ())), aborting, foreign
 
 
 def segment_files(directory: str) -> dict[str, set[int]]:
-    """Suffix -> the offsets in the names of files that carry it."""
-    result: dict[str, set[int]] = {}
+    """Returns the offsets in the names of segment files, by suffix."""
+    offsets_by_suffix: dict[str, set[int]] = {}
     for entry in os.scandir(directory):
         if (match := _SEGMENT_FILE.match(entry.name)) and entry.is_file():
-            result.setdefault(match[2], set()).add(int(match[1]))
-    return result
+            offsets_by_suffix.setdefault(match[2], set()).add(int(match[1]))
+    return offsets_by_suffix

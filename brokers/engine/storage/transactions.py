@@ -1,7 +1,7 @@
-"""What a batch of a transaction, data or marker, changes beside the log it was written to (TXN-14, TXN-20, LOG-12).
+"""Changes of producer state and transaction index by transactional batches and markers (TXN-14, TXN-20, LOG-12).
 
-The same for a leader that appends, a follower that takes over, and a start that reads the log again; and what readers
-of committed data are told of it (TXN-21).
+Leader append, follower append and replay at start share them. Also returns the aborted transactions that read_committed
+consumers need (TXN-21).
 """
 
 from __future__ import annotations
@@ -65,20 +65,21 @@ def replay_batch(log: Log, header: BatchHeader, data: memoryview | bytes = b"", 
         log.producers.update(producer_id, epoch, sequence, last_delta, last_offset, max_timestamp)
 
 
-def aborted_within(log: Log, offset: int, found: FileSlice, wait: bool = True) -> list[tuple[int, int]]:
-    """(producer id, first offset) of the aborted transactions that a reader of `found`, from `offset` on, must know.
+def aborted_within(log: Log, offset: int, records: FileSlice, wait: bool = True) -> list[tuple[int, int]]:
+    """Returns (producer id, first offset) of the aborted transactions that a reader of `records` from `offset` on
+    needs.
 
-    As with Kafka these may be a few more than the slice touches: how far it reaches is told by the offset index. Raises
-    StorageFailed; NotCached unless it may `wait` for the disk.
+    As in Kafka, the list may have a few more than the slice touches, because the offset index gives its upper bound.
+    Raises StorageFailed; without `wait`, NotCached instead of waiting for the disk.
     """
     segments = log.segments
-    number = next((at for at, held in enumerate(segments) if held.file is found.file), len(segments))
+    number = next((at for at, candidate in enumerate(segments) if candidate.file is records.file), len(segments))
     if number == len(segments):
         return []
     segment = segments[number]
     if not wait:
         segment.offset_index.ready()
-    upper = segment.offset_index.offset_from(found.position + found.length)
+    upper = segment.offset_index.offset_from(records.position + records.length)
     if upper < 0:
         upper = segments[number + 1].base_offset if number + 1 < len(segments) else log.log_end_offset
     listed: list[tuple[int, int]] = []
@@ -88,8 +89,8 @@ def aborted_within(log: Log, offset: int, found: FileSlice, wait: bool = True) -
             continue
         if not wait:
             index.ready()
-        for line in range(index.first_from(offset), len(index)):
-            producer_id, first_offset, _, stable_offset = index.entry(line)
+        for entry_number in range(index.first_from(offset), len(index)):
+            producer_id, first_offset, _, stable_offset = index.entry(entry_number)
             if first_offset < upper:
                 listed.append((producer_id, first_offset))
             if stable_offset >= upper:

@@ -1,22 +1,25 @@
-"""Producers that a partition is asking the transaction coordinator about (TXN-27).
+"""Pending verifications of producers with the transaction coordinator (TXN-27).
 
-Between the coordinator's word and the append the transaction may end, and another one begin that knows nothing of the
-partition. So the question gets a token, which any batch of a transaction of that producer, marker or data, takes away:
-only who still holds it may open a transaction in the log.
+Between the coordinator's answer and the append, the transaction may end and another begin that does not include the
+partition. So each verification has a token, which any transactional batch or marker of that producer invalidates: only
+a valid token may open a transaction in the log.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# The producer's transaction is open here already: nothing to ask. What `begin` answers is greater.
+# Token for a transaction that is already open here and needs no verification; `begin` returns greater ones.
 NO_VERIFICATION_TOKEN: Final = 0
-# A client that invents producer ids cannot make the broker grow. Who is forgotten is not verified, and asks again.
+# Maximum number of verifications, which bounds memory against invented producer ids. A producer that was removed is not
+# verified and requests it again.
 VERIFICATIONS_MAX: Final = 20_000
 
 
 class Verification:
-    """Kept until the transaction opens: who failed once may try again, and nothing may overtake it."""
+    """A verification, kept until the transaction opens: a failed request may be retried, and no batch may overtake
+    it.
+    """
 
     __slots__ = ("begun_ms", "epoch", "lowest_sequence", "verification_token")
 
@@ -28,7 +31,7 @@ class Verification:
 
 
 class Verifications:
-    """Of one partition, by producer id."""
+    """Verifications of one partition, by producer id."""
 
     __slots__ = ("_by_producer", "_made")
 
@@ -40,38 +43,42 @@ class Verifications:
         return len(self._by_producer)
 
     def begin(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
-        """the token; requests of one producer that ask at the same time share it."""
-        producer = self._by_producer.get(producer_id)
-        if producer is None:
+        """Returns the token; concurrent requests of one producer share it."""
+        verification = self._by_producer.get(producer_id)
+        if verification is None:
             if len(self._by_producer) >= VERIFICATIONS_MAX:
                 del self._by_producer[next(iter(self._by_producer))]
             self._made += 1
-            producer = self._by_producer[producer_id] = Verification(self._made, epoch, sequence, now_ms)
-        elif epoch > producer.epoch:
-            producer.epoch = epoch
-            producer.lowest_sequence = sequence
-        elif epoch == producer.epoch and sequence < producer.lowest_sequence:
-            producer.lowest_sequence = sequence
-        return producer.verification_token
+            verification = self._by_producer[producer_id] = Verification(self._made, epoch, sequence, now_ms)
+        elif epoch > verification.epoch:
+            verification.epoch = epoch
+            verification.lowest_sequence = sequence
+        elif epoch == verification.epoch and sequence < verification.lowest_sequence:
+            verification.lowest_sequence = sequence
+        return verification.verification_token
 
     def holds(self, producer_id: int, verification_token: int) -> bool:
-        producer = self._by_producer.get(producer_id)
-        return producer is not None and producer.verification_token == verification_token
+        verification = self._by_producer.get(producer_id)
+        return verification is not None and verification.verification_token == verification_token
 
     def overtakes(self, producer_id: int, epoch: int, sequence: int) -> bool:
-        """Whether a batch of an earlier sequence of the same epoch was seen that is not in the log yet."""
-        producer = self._by_producer.get(producer_id)
-        return producer is not None and epoch == producer.epoch and sequence > producer.lowest_sequence
+        """True if a batch with an earlier sequence of the same epoch is pending and not in the log yet."""
+        verification = self._by_producer.get(producer_id)
+        return verification is not None and epoch == verification.epoch and sequence > verification.lowest_sequence
 
     def complete(self, producer_id: int) -> None:
-        """A batch of one of the producer's transactions is in the log."""
+        """Removes the verification when a transactional batch of the producer is in the log."""
         if self._by_producer:
             self._by_producer.pop(producer_id, None)
 
     def expire(self, now_ms: int, after_ms: int) -> None:
-        gone = [key for key, result in self._by_producer.items() if now_ms - result.begun_ms >= after_ms]
-        for key in gone:
-            del self._by_producer[key]
+        expired = [
+            producer_id
+            for producer_id, verification in self._by_producer.items()
+            if now_ms - verification.begun_ms >= after_ms
+        ]
+        for producer_id in expired:
+            del self._by_producer[producer_id]
 
     def clear(self) -> None:
         self._by_producer.clear()

@@ -1,5 +1,6 @@
-"""Log compaction: a rewritten log keeps the last record of each key, at its offset (CMP-1 to CMP-31).
+"""Log compaction: a compacted log keeps the last record of each key, at its offset (CMP-1 to CMP-31).
 
-`selection` says which log and how far. `run` reads closed segments and writes `.cleaned` files, in a process of its own
-(`worker`). `swap` puts those in the place of their sources, and completes after a crash what it had begun.
+`selection` decides which log is cleaned, and up to which offset. `run` reads closed segments and writes `.cleaned`
+files in a separate process (`worker`). `swap` replaces the source segments, and completes an interrupted replacement
+after a crash.
 """

@@ -1,6 +1,6 @@
-"""What the cleaner reads of each record: its place, its key, and whether it has a value (REC-22).
+"""Record fields that the cleaner reads: position, key and whether there is a value (REC-22).
 
-One tuple a record and the short integers in line: a run looks at every record of the head.
+Records are plain tuples and short integers are decoded inline, because a run reads every record of the head.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from brokers.engine.records.walk import Malformed, read_integer
 from brokers.engine.wire.varints import MalformedVarint, read_signed_long
 
-# offset delta, timestamp delta, start, where the offset delta starts, end, key, whether there is a value
+# (offset delta, timestamp delta, start, position of the offset delta, end, key, whether there is a value)
 Fields = tuple[int, int, int, int, int, bytes | None, bool]
 
 
 def read_fields(block: bytes, count: int) -> list[Fields]:
-    """The `count` records that fill `block`. Raises Malformed; headers are not looked into."""
+    """Returns the fields of the `count` records that fill `block`, without parsing headers. Raises Malformed."""
     result: list[Fields] = []
     position = 0
     size = len(block)
@@ -48,7 +48,7 @@ def read_fields(block: bytes, count: int) -> list[Fields]:
 
 
 def read_keys(block: bytes, count: int) -> list[tuple[int, bytes | None]]:
-    """(offset delta, key) of the `count` records that fill `block`; what comes after a key is not looked at.
+    """Returns (offset delta, key) of the `count` records that fill `block`, without parsing what follows the key.
 
     Raises Malformed.
     """

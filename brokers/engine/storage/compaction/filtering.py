@@ -1,7 +1,7 @@
-"""One batch, rewritten: only the records that the offset map lets live (CMP-19, CMP-20, CMP-23, CMP-24). Pure.
+"""Rewriting of a batch with only the records that the offset map retains (CMP-19, CMP-20, CMP-23, CMP-24). Pure.
 
-Offsets, sequences, producer, epoch and codec stay as they were (REC-26). Where the base timestamp stays too, the kept
-records are copied byte for byte; only the delete horizon, which takes its place (REC-25), makes them be encoded again.
+Offsets, sequences, producer, epoch and codec are preserved (REC-26). Where the base timestamp is preserved too, the
+kept records are copied byte for byte; only the delete horizon, which replaces it (REC-25), requires re-encoding them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ NO_TIMESTAMP: Final = -1
 
 
 class BatchRetention(NamedTuple):
-    """What is known of a batch before its records are looked at.
+    """Retention of a batch as far as it is known without its records.
 
-    `drop_records`: of an aborted transaction, or all superseded, or a marker that has served. `keep_empty`: it carries
-    a producer's last sequence. `marker_served`: a control batch whose transaction has no data left; it gets a horizon.
+    `drop_records`: the transaction was aborted, or all records are superseded, or the marker is no longer needed.
+    `keep_empty`: the batch carries the last sequence of a producer. `marker_served`: a control batch whose transaction
+    has no data left; it gets a delete horizon.
     """
 
     drop_records: bool = False
@@ -32,8 +33,9 @@ class BatchRetention(NamedTuple):
 
 
 class Rewritten(NamedTuple):
-    """`data` is None for a batch that goes. `largest_timestamp` is what its header says: so do followers, recovery and
-    Kafka index it, also where no record is left.
+    """Result of rewriting a batch; `data` is None if the batch is removed.
+
+    `largest_timestamp` is the one in the header, even if no record is left: followers, recovery and Kafka index it too.
     """
 
     data: bytes | bytearray | memoryview | None
@@ -44,7 +46,7 @@ class Rewritten(NamedTuple):
 
 
 def horizon_of(header: BatchHeader) -> int | None:
-    """When the delete markers of the batch may go, None if that was not settled yet."""
+    """Returns the time after which the tombstones of the batch may be removed, None if it is not set yet."""
     return header.base_timestamp if header.attributes & layout.DELETE_HORIZON else None
 
 
@@ -57,9 +59,9 @@ def rewrite(
     now_ms: int,
     delete_retention_ms: int,
 ) -> Rewritten:
-    """The batch in `data` as it goes on living.
+    """Returns the batch in `data` with the retained records.
 
-    Raises walk.Malformed, compression.Undecodable or Oversized for a batch that cannot be read.
+    Raises `walk.Malformed`, `compression.Undecodable` or `compression.Oversized` for a batch that cannot be read.
     """
     if retention.drop_records:
         return _without_records(header, retention.keep_empty, header.record_count, 0)
@@ -87,7 +89,7 @@ def rewrite(
 def _live_offsets(
     records: list[Fields], header: BatchHeader, offsets: OffsetMap, now_ms: int
 ) -> tuple[list[Fields], int, bool]:
-    """(records that stay, records without a key, whether delete markers are among those that stay)."""
+    """Returns (retained records, number of records without a key, whether tombstones are retained)."""
     latest, get, base = offsets.latest_offset, offsets.get, header.base_offset
     horizon = horizon_of(header)
     markers_stay = horizon is None or now_ms < horizon
@@ -114,16 +116,18 @@ def _untouched(data: memoryview, header: BatchHeader) -> Rewritten:
 
 
 def _without_records(header: BatchHeader, keep: bool, dropped: int, keyless: int) -> Rewritten:
-    """Nothing, or a batch of its header alone (REC-26)."""
+    """Returns no batch, or one that consists of its header only (REC-26)."""
     if not keep:
         return Rewritten(None, 0, dropped, keyless, NO_TIMESTAMP)
     attributes = header.attributes & (layout.LOG_APPEND_TIME | layout.TRANSACTIONAL | layout.CONTROL)
-    empty = _sealed(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp, 0)
+    empty = _encode(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp, 0)
     return Rewritten(empty, 0, dropped, keyless, header.max_timestamp)
 
 
 def _rebuilt(header: BatchHeader, block: bytes, kept: list[Fields], dropped: int, horizon: int | None) -> Rewritten:
-    """The batch with the `kept` records of `block`, behind the same codec; with a `horizon`, that is settled."""
+    """Returns the batch with the `kept` records of `block` and the same codec, and with the delete `horizon` if it is
+    given.
+    """
     stamped = bool(header.attributes & layout.LOG_APPEND_TIME)
     base = header.base_timestamp
     largest = header.max_timestamp if stamped else _largest(base, kept)
@@ -139,7 +143,7 @@ def _rebuilt(header: BatchHeader, block: bytes, kept: list[Fields], dropped: int
             parts += [encode_signed(len(body)), body]
         content = b"".join(parts)
         base = horizon
-    batch = _sealed(header, deflate(header.codec, content), attributes, base, largest, len(kept))
+    batch = _encode(header, deflate(header.codec, content), attributes, base, largest, len(kept))
     return Rewritten(batch, len(kept), dropped, 0, largest)
 
 
@@ -151,11 +155,11 @@ def _largest(base: int, kept: list[Fields]) -> int:
 
 
 def _horizon(now_ms: int, delete_retention_ms: int) -> int:
-    """For ever is a retention too."""
+    """Returns the delete horizon in milliseconds, limited to the greatest timestamp for an unlimited retention."""
     return min(now_ms + delete_retention_ms, layout.LONG_MAX)
 
 
-def _sealed(
+def _encode(
     header: BatchHeader, payload: bytes, attributes: int, base_timestamp: int, max_timestamp: int, count: int
 ) -> bytearray:
     out = bytearray(layout.HEADER_BYTES)

@@ -1,4 +1,4 @@
-"""Which neighbouring segments become one (CMP-19): small remains are gathered, no result outgrows a segment. Pure."""
+"""Grouping of adjacent segments that are merged (CMP-19): no result exceeds the size of a segment. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 
 class Source(NamedTuple):
-    """A closed segment as it lies on disk. `next_base` is the base offset of the segment after it."""
+    """A closed segment on disk; `next_base` is the base offset of the segment after it."""
 
     base_offset: int
     next_base: int
@@ -19,7 +19,9 @@ class Source(NamedTuple):
 
 
 def group(sources: Sequence[Source], segment_bytes: int, index_bytes: int) -> list[list[Source]]:
-    """Runs of neighbours whose sums stay within the limits of one segment; one that is too large stays alone."""
+    """Returns runs of adjacent segments whose sums are within the limits of one segment; one that is too large stays
+    alone.
+    """
     groups: list[list[Source]] = []
     for source in sources:
         if groups and _fits(groups[-1], source, segment_bytes, index_bytes):

@@ -1,4 +1,4 @@
-"""What a run is asked to do and what it answers, as JSON lines between the broker and its cleaning process."""
+"""Jobs and events of cleaning runs, as JSON lines between the broker and its cleaner process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class CleaningFailed(Exception):
-    """A run cannot go on: `file` at byte `position` is damaged or of a kind that is not rewritten (CMP-15)."""
+    """A run cannot continue: `file` at byte `position` is damaged or has a format that is not rewritten (CMP-15)."""
 
     def __init__(self, file: str, position: int, reason: str) -> None:
         super().__init__(f"{file} at byte {position}: {reason}")
@@ -17,11 +17,11 @@ class CleaningFailed(Exception):
 
 
 class Job(NamedTuple):
-    """One log, from its start to its first uncleanable offset.
+    """A cleaning job for one log, from its start to its first uncleanable offset.
 
-    `segments` are (base offset, bytes) of the closed segments below `end_offset`, in order; `producers` maps a live
+    `segments` are (base offset, bytes) of the closed segments below `end_offset`, in order. `producers` maps a live
     producer to (offset of its last data batch, or -1 if it wrote none; its epoch). `ahead` are the segments from
-    `end_offset` on: only how transactions ended is read from them, up to `committed_offset`, the high watermark.
+    `end_offset` on, of which only transaction markers up to `committed_offset`, the high watermark, are read.
     """
 
     directory: str
@@ -46,7 +46,9 @@ class Job(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """One group is ready: `.cleaned` files of `base_offset`, `size_bytes` long, take the place of `sources` (bases)."""
+    """Event of a finished group: the `.cleaned` files of `base_offset`, `size_bytes` long, replace the segments
+    `sources` (bases).
+    """
 
     base_offset: int
     sources: list[int]
@@ -57,7 +59,7 @@ class Cleaned(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The whole run. `end_offset` is where the tail ends from here on."""
+    """Event at the end of a run; `end_offset` is where the clean tail of the log ends from now on."""
 
     end_offset: int
     bytes_before: int
@@ -72,18 +74,18 @@ class Finished(NamedTuple):
 
 
 class Fault(StrEnum):
-    """Why a run gave up, which decides what becomes of the log."""
+    """Reason why a run failed, which decides how the log is treated."""
 
     LOG = "log"
-    """A batch is damaged or cannot be rewritten: another run would meet it again (CMP-15)."""
+    """A batch is damaged or cannot be rewritten: another run would fail too (CMP-15)."""
     DISK = "disk"
-    """An I/O error such as any other room of the storage gives the directory up for (LOG-3)."""
+    """An I/O error that takes the directory offline, as in the rest of the storage (LOG-3)."""
     PASSING = "passing"
-    """No room on the disk or in memory, a file that went away, the process was killed: it is tried again."""
+    """A shortage of disk space or memory, a file that was removed, or a killed process: the run is repeated."""
 
 
 class Failed(NamedTuple):
-    """The run gave up; the log is as it was. `errno` is the system's number for a fault of the disk."""
+    """Event of a failed run; the log is unchanged. `errno` is set for disk errors."""
 
     reason: str
     fault: Fault
@@ -112,7 +114,7 @@ def event_to_json(event: Event) -> str:
 
 
 def event_from_json(text: str | bytes) -> Event:
-    """Raises ValueError for a line that no cleaning process writes."""
+    """Parses an event. Raises ValueError for a line that no cleaner process writes."""
     fields = json.loads(text)
     kind = _KINDS.get(fields.pop("event", ""))
     if kind is None:

@@ -1,7 +1,7 @@
-"""Which batches of the head hold nothing that lives on: they go without being inflated or looked into. Pure.
+"""Filter for batches of the head without live records, which are removed without being decompressed. Pure.
 
-Of what was mapped only the offsets in the map stay, so their places tell all there is to know of a batch. One byte
-stands for one offset, or for two, four, ... neighbours in a long head; then a batch may be looked into for nothing.
+Of the mapped records only the offsets in the map are live, so their offsets decide about a batch. One byte stands for
+one offset, or for two, four, ... adjacent ones in a long head; then a batch may be decompressed in vain.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PLACES_MAX: Final = 8 * 1024 * 1024
 
 
 class LiveOffsetFilter:
-    """Of a map that was filled from `first_dirty` on. Does not follow the map when more is put into it."""
+    """Live offsets of a map that was filled from `first_dirty` on; later additions to the map are not included."""
 
     __slots__ = ("_end", "_first", "_places", "_shift")
 
@@ -25,11 +25,13 @@ class LiveOffsetFilter:
         self._shift = (span // places_max).bit_length()
         self._places = bytearray((span >> self._shift) + 1)
         for offset in offsets.offsets():
-            if offset < self._end:  # the last batch may have been mapped in part
+            if offset < self._end:  # the last batch may be mapped in part
                 self._places[(offset - first_dirty) >> self._shift] = 1
 
     def any_of(self, base_offset: int, last_offset: int) -> bool:
-        """Whether a record between the two, both included, may live. Always so outside of what was mapped."""
+        """True if a record between the two offsets, both included, may be live; always true outside the mapped
+        range.
+        """
         if base_offset < self._first or last_offset >= self._end:
             return True
         start = (base_offset - self._first) >> self._shift

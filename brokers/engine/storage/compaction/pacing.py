@@ -1,4 +1,4 @@
-"""Throttled I/O (CMP-28): reads and writes of a run share one budget, measured over short intervals."""
+"""I/O throttling of a run (CMP-28): reads and writes share one rate limit, measured over short intervals."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ INTERVAL_S: Final = 0.3
 
 
 class Pacer:
-    """`spend` waits when the last interval moved more than the limit allows. `clock` answers seconds."""
+    """Rate limiter: `spend` waits if the last interval exceeded the limit; `clock` returns seconds."""
 
     def __init__(self, bytes_per_s: float, clock: Callable[[], float], wait: Callable[[float], None]) -> None:
-        """`bytes_per_s` 0 is no limit."""
+        """Starts the first interval; a `bytes_per_s` of 0 means no limit."""
         self._bytes_per_s = bytes_per_s
         self._clock = clock
         self._wait = wait
@@ -22,7 +22,7 @@ class Pacer:
         self.waited_s = 0.0
 
     def spend(self, count: int) -> None:
-        """Accounts for `count` bytes read or written."""
+        """Accounts for `count` bytes read or written, and waits if the limit is exceeded."""
         self.total_bytes += count
         if not self._bytes_per_s:
             return

@@ -1,4 +1,4 @@
-"""Reading closed segments, batch after batch, each with its checksum verified: rot must not be copied on."""
+"""Reading of closed segments, batch by batch, each with its checksum verified so that corruption is not copied."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Batches = Generator[tuple[BatchHeader, memoryview], None, None]
 
 
 def batches(path: str, size_bytes: int, buffer_bytes: int, pacer: Pacer) -> Batches:
-    """(header, bytes) of every batch in the first `size_bytes` of the file.
+    """Yields (header, bytes) of every batch in the first `size_bytes` of the file.
 
-    Raises CleaningFailed at the first that is damaged or of an old format, OSError.
+    Raises CleaningFailed at the first batch that is damaged or of an old format, and OSError.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -1,6 +1,6 @@
-"""One cleaning run: map the head, then rewrite every segment up to where the map reaches (CMP-18, CMP-19).
+"""A cleaning run: maps the head, then rewrites every segment up to the end of the map (CMP-18, CMP-19).
 
-It only reads closed segments and writes `.cleaned` files; who asked for it puts those into place (`swap`).
+It only reads closed segments and writes `.cleaned` files; the broker replaces the segments (`swap`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from brokers.engine.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRAN
 
 
 class Run:
-    """State of one job. `report` is called with every group that is ready, in order, and at the end."""
+    """State of one job; `report` is called with every finished group, in order, and at the end."""
 
     def __init__(self, job: Job, report: Callable[[Event], None], pacer: Pacer) -> None:
         self._job = job
@@ -42,14 +42,14 @@ class Run:
         self._offsets.latest_offset = job.first_dirty - 1
         self._outcomes = Outcomes()
         self._markers = Markers()
-        # By the offset of the marker: what the index of the segment at hand lists.
+        # Aborted transactions listed in the index of the current segment, by the offset of the marker.
         self._listed: dict[int, Aborted] = {}
         self._live_offsets = LiveOffsetFilter(self._offsets, job.first_dirty)
         self._cpu_s_before = process_time()
         self._kept = self._dropped = self._keyless = 0
 
     def run(self) -> None:
-        """Raises CleaningFailed, OSError."""
+        """Runs the job. Raises CleaningFailed and OSError."""
         job = self._job
         end_offset = self._map_head()
         self._live_offsets = LiveOffsetFilter(self._offsets, job.first_dirty)
@@ -82,7 +82,7 @@ class Run:
     # -- the head -----------------------------------------------------------------------------------------------------
 
     def _map_head(self) -> int:
-        """Fills the offset map; answers up to where this run reaches."""
+        """Fills the offset map and returns the end offset of this run."""
         job = self._job
         ends = [base for base, _ in job.segments[1:]] + [job.end_offset]
         dirty = [
@@ -90,12 +90,12 @@ class Run:
         ]
         has_learned = False
         for base, size, end in dirty:
-            with closing(self._batches(base, size)) as result:
-                for header, data in result:
+            with closing(self._batches(base, size)) as batch_stream:
+                for header, data in batch_stream:
                     if header.last_offset < job.first_dirty:
                         continue
                     if header.is_transactional and not has_learned:
-                        # Most logs know no transactions, and are spared another reading.
+                        # Most logs have no transactions and do not need a second pass.
                         self._learn_outcomes([(base, size) for base, size, _ in dirty])
                         has_learned = True
                     if not self._map_batch(base, header, data):
@@ -109,7 +109,7 @@ class Run:
         return job.end_offset
 
     def _map_batch(self, base_offset: int, header: BatchHeader, data: memoryview) -> bool:
-        """False if the map is full before the batch's end."""
+        """Maps the keys of a batch; returns False if the map is full before the end of the batch."""
         if header.is_control or not header.record_count or self._outcomes.is_aborted(header):
             return True
         put, first, first_dirty = self._offsets.put, header.base_offset, self._job.first_dirty
@@ -127,17 +127,17 @@ class Run:
         return True
 
     def _learn_outcomes(self, dirty: Sequence[tuple[int, int]]) -> None:
-        """How the transactions of the head ended; their markers may lie beyond it."""
+        """Determines how the transactions of the head ended; their markers may lie beyond it."""
         for base, size in dirty:
-            with closing(self._batches(base, size)) as result:
-                for header, data in result:
+            with closing(self._batches(base, size)) as batch_stream:
+                for header, data in batch_stream:
                     if header.is_control or header.is_transactional:
                         self._outcomes.saw(header, _kind_of(header, data))
         for base, size in self._job.ahead:
             if not self._outcomes.undecided:
                 return
-            with closing(self._batches(base, size)) as result:
-                for header, data in result:
+            with closing(self._batches(base, size)) as batch_stream:
+                for header, data in batch_stream:
                     if header.base_offset >= self._job.committed_offset:
                         break
                     self._outcomes.saw(header, _kind_of(header, data), beyond=True)
@@ -165,8 +165,8 @@ class Run:
         try:
             for source in members:
                 self._listed = _listed_in(job.directory, source.base_offset)
-                with closing(self._batches(source.base_offset, source.size_bytes)) as result:
-                    for header, data in result:
+                with closing(self._batches(source.base_offset, source.size_bytes)) as batch_stream:
+                    for header, data in batch_stream:
                         self._rewrite_batch(source.base_offset, header, data, target)
             modified = os.stat(log_path(job.directory, members[-1].base_offset))  # noqa: PTH116
             target.finish(modified.st_mtime_ns)
@@ -186,7 +186,7 @@ class Run:
         job = self._job
         retention = self._retention(header)
         try:
-            result = rewrite(
+            rewritten = rewrite(
                 data,
                 header,
                 self._offsets,
@@ -196,15 +196,15 @@ class Run:
             )
         except (Malformed, Undecodable, Oversized) as error:
             raise self._unreadable(base_offset, header, error) from None
-        self._kept += result.kept
-        self._dropped += result.dropped
-        if header.base_offset < job.first_dirty:  # the others were counted when they were mapped
-            self._keyless += result.keyless
-        if result.data is not None:
-            target.add(result.data, header.last_offset, result.largest_timestamp)
+        self._kept += rewritten.kept
+        self._dropped += rewritten.dropped
+        if header.base_offset < job.first_dirty:  # batches of the head were counted when they were mapped
+            self._keyless += rewritten.keyless
+        if rewritten.data is not None:
+            target.add(rewritten.data, header.last_offset, rewritten.largest_timestamp)
             aborted = self._listed.get(header.last_offset)
             if aborted is not None and not retention.marker_served:
-                # Some of its data was still there; a reader may be on its way through it (CMP-22).
+                # Some of its data was still there, and a reader may be reading it (CMP-22).
                 target.add_aborted(aborted)
 
     def _retention(self, header: BatchHeader) -> BatchRetention:
@@ -218,7 +218,7 @@ class Run:
         return BatchRetention(drop, self._is_last_of_producer(header), served)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """CMP-23."""
+        """True if the batch carries the last sequence of a live producer (CMP-23)."""
         last = self._job.producers.get(header.producer_id)
         if header.producer_id < 0 or last is None:
             return False
@@ -233,7 +233,7 @@ class Run:
 
 
 def _kind_of(header: BatchHeader, data: memoryview) -> int | None:
-    """Of a control batch that still has its record."""
+    """Returns the marker type of a control batch that still has its record, else None."""
     if not header.is_control or not header.record_count:
         return None
     try:

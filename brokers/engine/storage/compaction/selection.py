@@ -1,4 +1,4 @@
-"""Which log to clean next, and how far (CMP-10 to CMP-14). Pure: facts of logs in, a choice out."""
+"""Selection of the next log to clean, and of the range to clean (CMP-10 to CMP-14). Pure: facts in, a choice out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ Key = TypeVar("Key")
 
 
 class SegmentFacts(NamedTuple):
-    """`largest_timestamp_ms` and `first_timestamp_ms` are asked only if a lag is set: they may cost a read."""
+    """Facts about a segment; the timestamps are read only if a compaction lag is set, because they may cost a disk
+    read.
+    """
 
     base_offset: int
     size_bytes: int
@@ -20,7 +22,7 @@ class SegmentFacts(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Of one log: its tail ends at `first_dirty`, the head that may be cleaned at `first_uncleanable`."""
+    """Cleanable range of one log: the clean tail ends at `first_dirty`, the cleanable head at `first_uncleanable`."""
 
     first_dirty: int
     first_uncleanable: int
@@ -30,17 +32,17 @@ class Range(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The dirty share; 0 for a log without bytes."""
+        """Dirty share of the log; 0 for a log without bytes."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
     def eligible(self, rules: CompactionRules) -> bool:
-        """CMP-13: dirty enough, or kept uncompacted too long."""
+        """True if the log is dirty enough, or overdue for compaction (CMP-13)."""
         return self.cleanable_bytes > 0 and (self.overdue or self.ratio > rules.dirty_ratio_min)
 
 
 def first_dirty_offset(checkpoint: int | None, log_start_offset: int, log_end_offset: int) -> tuple[int, bool]:
-    """Where the head begins, and whether the checkpoint had to be disbelieved because it lies past the log (CMP-11)."""
+    """Returns the first dirty offset, and whether the checkpoint was ignored because it lies past the log (CMP-11)."""
     if checkpoint is None or checkpoint < log_start_offset:
         return log_start_offset, False
     if checkpoint > log_end_offset:
@@ -56,9 +58,9 @@ def measure(
     stable_offset: int,
     now_ms: int,
 ) -> Range:
-    """What of a log may be cleaned. The last of `segments` is the active one and is never touched (CMP-8).
+    """Returns the cleanable range of a log; the last of `segments` is the active one and is never cleaned (CMP-8).
 
-    `stable_offset` is the end of what is committed, decided and on disk.
+    `stable_offset` is the end of the records that are committed, belong to decided transactions and are on disk.
     """
     limit = min(stable_offset, segments[-1].base_offset)
     closed = segments[:-1]
@@ -69,7 +71,7 @@ def measure(
             if segment.largest_timestamp_ms() > now_ms - rules.lag_ms_min:
                 limit = min(limit, segment.base_offset)
                 break
-    # Whole segments only: one that reaches past the limit is left for another time.
+    # Only whole segments are cleaned: one that reaches past the limit waits.
     ends = [segment.base_offset for segment in segments[1:]]
     end = max((at for at in ends if at <= limit), default=segments[0].base_offset)
     cleanable = [segment for segment in dirty if segment.base_offset < end]
@@ -84,16 +86,18 @@ def measure(
 
 
 def _holding(segments: Sequence[SegmentFacts], offset: int) -> int:
-    """The number of the segment that holds `offset`."""
+    """Returns the number of the segment that contains `offset`."""
     return max(sum(1 for segment in segments if segment.base_offset <= offset) - 1, 0)
 
 
 def _overdue(dirty: Sequence[SegmentFacts], before_ms: int) -> bool:
-    """Whether any of them began before that: producers' times need not grow, and one may lie in the future."""
+    """True if any of the segments began before that time; producers' timestamps need not increase and may lie in the
+    future.
+    """
     return any(segment.size_bytes and 0 <= segment.first_timestamp_ms() < before_ms for segment in dirty)
 
 
-def filthiest(found: Iterable[tuple[Key, Range, CompactionRules]]) -> tuple[Key, Range, CompactionRules] | None:
-    """The eligible log with the greatest dirty share, None if there is nothing to do (CMP-13)."""
-    eligible = [one for one in found if one[1].eligible(one[2])]
-    return max(eligible, key=lambda one: one[1].ratio, default=None)
+def filthiest(candidates: Iterable[tuple[Key, Range, CompactionRules]]) -> tuple[Key, Range, CompactionRules] | None:
+    """Returns the eligible log with the greatest dirty share, None if there is none (CMP-13)."""
+    eligible = [candidate for candidate in candidates if candidate[1].eligible(candidate[2])]
+    return max(eligible, key=lambda candidate: candidate[1].ratio, default=None)

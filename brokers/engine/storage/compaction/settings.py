@@ -1,4 +1,4 @@
-"""The cleaner's settings: the broker's (`log.cleaner.*`) and, per topic, when its log may and must be cleaned."""
+"""Settings of the log cleaner: those of the broker (`log.cleaner.*`) and the compaction rules of a topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from brokers.engine.errors import SettingsWrong
 LONG_MAX: Final = 2**63 - 1
 ENTRY_BYTES: Final = 24
 THREADS_MAX: Final = 16
-# One offset map may not be larger, whatever the buffer (CMP-16).
+# Maximum size of one offset map, whatever the buffer size (CMP-16).
 MAP_BYTES_MAX: Final = 2**31 - 1
 MAP_BYTES_MIN: Final = 1024 * 1024
 BUFFER_BYTES_MIN: Final = 4 * 1024
@@ -24,7 +24,7 @@ BACKOFF_MS: Final = 15_000
 
 
 class CompactionRules(NamedTuple):
-    """What a topic says: `min.cleanable.dirty.ratio`, the two lags and `delete.retention.ms`."""
+    """Topic settings `min.cleanable.dirty.ratio`, the two compaction lags and `delete.retention.ms`."""
 
     dirty_ratio_min: float = 0.5
     lag_ms_min: int = 0
@@ -33,7 +33,7 @@ class CompactionRules(NamedTuple):
 
 
 class CleanerSettings(NamedTuple):
-    """What the broker says. `io_bytes_per_s` counts reads and writes together; 0 is no limit."""
+    """Broker settings; `io_bytes_per_s` limits reads and writes together, and 0 means no limit."""
 
     enabled: bool = True
     threads: int = THREADS
@@ -45,12 +45,12 @@ class CleanerSettings(NamedTuple):
 
     @property
     def map_bytes(self) -> int:
-        """The offset map of one of the threads."""
+        """Size in bytes of the offset map of each thread."""
         return min(self.dedupe_buffer_bytes // self.threads, MAP_BYTES_MAX)
 
 
 def from_overrides(overrides: Mapping[str, str]) -> CleanerSettings:
-    """The settings among a broker's keys. Raises SettingsWrong for a value that cannot be."""
+    """Returns the settings among a broker's keys. Raises SettingsWrong for an invalid value."""
     enabled = overrides.get("log.cleaner.enable", "true").strip().lower()
     if enabled not in ("true", "false"):
         raise SettingsWrong(f"log.cleaner.enable is neither true nor false: {enabled!r}")

@@ -1,8 +1,8 @@
-"""Putting cleaned segments into place, live and after a crash (CMP-26, LOG-35).
+"""Replacement of segments by cleaned ones, live and after a crash (CMP-26, LOG-35).
 
-`.cleaned` files are nothing yet. Once all of a segment's files are called `.swap` they are the truth for the offsets
-they span, whatever else lies there: a start finishes what was begun. In between there is no moment at which a record
-that must be kept is in neither.
+`.cleaned` files do not count. Once all files of a segment are called `.swap` they are valid for the offsets they span,
+whatever other files exist: a start completes the replacement. At every moment each record to be kept is in one of the
+two.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _SEGMENT_PARTS: Final = (*PARTS, RARE_PART)
 
 
 def swap_in(log: Log, cleaned: Cleaned) -> list[str] | None:
-    """Replaces the group's sources in the live log; answers files to unlink after the delay.
+    """Replaces the group's source segments in the live log and returns files to unlink after the delay.
 
-    None, and nothing happened, if the log changed meanwhile: retention or a truncation took one of the sources. Readers
-    keep the slices they have (CMP-29). Raises StorageFailed.
+    Returns None, changing nothing, if the log changed meanwhile: retention or truncation removed a source. Readers keep
+    their slices (CMP-29). Raises StorageFailed.
     """
-    numbers = [number for number, held in enumerate(log.segments) if held.base_offset in set(cleaned.sources)]
+    numbers = [number for number, source in enumerate(log.segments) if source.base_offset in set(cleaned.sources)]
     sources = [log.segments[number] for number in numbers]
-    intact = [held.base_offset for held in sources] == cleaned.sources and log.active not in sources
+    intact = [source.base_offset for source in sources] == cleaned.sources and log.active not in sources
     stem = f"{log.directory}/{base_name(cleaned.base_offset)}"
-    if not intact or sum(held.size_bytes for held in sources) != cleaned.bytes_before:
+    if not intact or sum(source.size_bytes for source in sources) != cleaned.bytes_before:
         discard(log.directory, log.root)
         return None
     parts = _SEGMENT_PARTS if os.path.exists(stem + RARE_PART + CLEANED_SUFFIX) else PARTS  # noqa: PTH110
     with storage_errors(log.root, halfway=True):
         for part in parts:
             os.rename(stem + part + CLEANED_SUFFIX, stem + part + SWAP_SUFFIX)  # noqa: PTH104
-        gone = log.detach(numbers[0], numbers[-1] + 1)
+        removed_files = log.detach(numbers[0], numbers[-1] + 1)
         for part in parts:
             os.rename(stem + part + SWAP_SUFFIX, stem + part)  # noqa: PTH104
         modified = os.stat(stem + LOG_SUFFIX).st_mtime  # noqa: PTH116
@@ -58,11 +58,11 @@ def swap_in(log: Log, cleaned: Cleaned) -> list[str] | None:
     if parts is not PARTS:
         segment.find_aborted()
     log.attach(numbers[0], segment)
-    return gone
+    return removed_files
 
 
 def discard(directory: str, root: Path) -> None:
-    """Removes `.cleaned` files: of a run that ended badly, or whose log changed under it."""
+    """Removes the `.cleaned` files of a run that failed or whose log changed meanwhile."""
     with storage_errors(root):
         for entry in os.scandir(directory):
             if entry.name.endswith(CLEANED_SUFFIX):
@@ -70,7 +70,10 @@ def discard(directory: str, root: Path) -> None:
 
 
 def complete(directory: str, root: Path) -> bool:
-    """At start, before anything is read: finishes or discards an interrupted swap (LOG-35). Whether there was one."""
+    """Completes or discards an interrupted replacement at start, before anything is read (LOG-35).
+
+    Returns True if there was one.
+    """
     swaps: dict[int, list[str]] = {}
     cleaned: list[tuple[int, str]] = []
     with storage_errors(root):
@@ -80,13 +83,13 @@ def complete(directory: str, root: Path) -> bool:
                 cleaned.append((int(match[1]), entry.path))
             elif match:
                 swaps.setdefault(int(match[1]), []).append(entry.path)
-        # A swap set is complete only if nothing of it, or of what came before it, is still called `.cleaned`.
+        # A swap set is complete only if no file of it, or of a lower base offset, is still called `.cleaned`.
         first_cleaned = min((base for base, _ in cleaned), default=None)
         for base in sorted(swaps):
             if first_cleaned is not None and base >= first_cleaned:
                 for path in swaps.pop(base):
                     Path(path).unlink()
-        # Last: without them, what is left of the others after a crash would pass for a complete set.
+        # Last: without these, the remains of an incomplete set would pass for a complete one after a crash.
         for _, path in cleaned:
             Path(path).unlink()
         for base, paths in sorted(swaps.items()):
@@ -95,28 +98,28 @@ def complete(directory: str, root: Path) -> bool:
 
 
 def _finish(directory: str, base: int, paths: list[str]) -> None:
-    """The sources of one swap set go, then it takes their place."""
+    """Removes the sources of one swap set and puts the set in their place."""
     log = f"{directory}/{base_name(base)}{LOG_SUFFIX}"
     if log + SWAP_SUFFIX in paths:
-        # A part of a split segment may hold nothing: the segment whose base it keeps goes all the same.
+        # A part of a split segment may be empty: the segment whose base it keeps is removed all the same.
         next_offset = max(_next_offset(log + SWAP_SUFFIX, base), base + 1)
         for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
             if _LOG.match(entry.name) and base <= int(entry.name.removesuffix(LOG_SUFFIX)) < next_offset:
                 _retire(entry.path.removesuffix(LOG_SUFFIX))
-    # The log comes last: while it is called `.swap`, all of this is done again after another crash.
+    # The log comes last: while it is called `.swap`, another crash repeats all of this.
     for path in sorted(paths, key=lambda path: path.endswith(LOG_SUFFIX + SWAP_SUFFIX)):
         os.replace(path, path.removesuffix(SWAP_SUFFIX))  # noqa: PTH105
 
 
 def _retire(stem: str) -> None:
-    """Out of the way under the name that the start removes, so that nothing is destroyed half-way."""
+    """Renames a segment to the suffix that the start removes, so that no segment is partly destroyed."""
     for part in _SEGMENT_PARTS:
         if os.path.exists(stem + part):  # noqa: PTH110
             os.replace(stem + part, stem + part + DELETED_SUFFIX)  # noqa: PTH105
 
 
 def _next_offset(path: str, base: int) -> int:
-    """The offset after the last batch of a whole file."""
+    """Returns the offset after the last batch of a file."""
     next_offset = base
     with Path(path).open("rb") as file:
         while len(head := file.read(layout.HEADER_BYTES)) == layout.HEADER_BYTES:

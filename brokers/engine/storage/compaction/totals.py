@@ -1,4 +1,4 @@
-"""What cleaning has cost and freed since the start, for the broker's metrics."""
+"""Totals of cleaning runs since the broker started, for its metrics."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from brokers.engine.storage.compaction.job import Finished
 
 @dataclass(slots=True)
 class CleanerTotals:
-    """`uncleanable` partitions are kept out for what is wrong in their logs (CMP-15), `waiting` ones are tried again
-    after a run that failed for another reason.
+    """Totals of cleaning runs.
+
+    `uncleanable` partitions are excluded because their logs are damaged (CMP-15); `waiting` ones are retried after a
+    run that failed for another reason.
     """
 
     runs: int = 0

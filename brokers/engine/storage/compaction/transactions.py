@@ -1,7 +1,7 @@
-"""Transactions as a run sees them: whose data was aborted, and which end markers have served (CMP-18, CMP-22). Pure.
+"""Transactions in a cleaning run: aborted data and end markers that may be removed (CMP-18, CMP-22). Pure.
 
-Two passes over the same batches. `Outcomes` learns, from the markers, how each transaction of the head ended; `Markers`
-then says of each batch what is to become of it. Transactions of the tail were judged by the run that cleaned it.
+There are two passes over the same batches. `Outcomes` learns from the markers how each transaction of the head ended;
+`Markers` then decides about each batch. Transactions of the tail were decided by the run that cleaned it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from brokers.engine.records.control import ABORT
 
 
 class Aborted(NamedTuple):
-    """An aborted transaction: its first offset and that of its marker."""
+    """An aborted transaction: its first offset and the offset of its marker."""
 
     first_offset: int
     marker_offset: int
 
 
 class Outcomes:
-    """Fed with every batch of the head, and beyond it until nothing is open any more."""
+    """Outcomes of transactions, from every batch of the head, and of later ones until no transaction is open."""
 
     __slots__ = ("_aborted", "_open")
 
@@ -34,7 +34,10 @@ class Outcomes:
         return bool(self._open)
 
     def saw(self, header: BatchHeader, marker: int | None, *, beyond: bool = False) -> None:
-        """`marker` is the kind of a control batch. `beyond` the head, only what ends an open transaction counts."""
+        """Adds a batch; `marker` is the type of a control batch.
+
+        `beyond` the head only ends of open transactions count.
+        """
         producer = header.producer_id
         if header.is_control:
             first = self._open.pop(producer, None)
@@ -44,16 +47,16 @@ class Outcomes:
             self._open.setdefault(producer, header.base_offset)
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether the data batch belongs to an aborted transaction."""
-        result = self._aborted.get(header.producer_id)
-        if result is None or not header.is_transactional or header.is_control:
+        """True if the data batch belongs to an aborted transaction."""
+        transactions = self._aborted.get(header.producer_id)
+        if transactions is None or not header.is_transactional or header.is_control:
             return False
-        at = bisect_left(result, header.last_offset, key=lambda one: one.marker_offset)
-        return at < len(result) and result[at].first_offset <= header.base_offset
+        at = bisect_left(transactions, header.last_offset, key=lambda aborted: aborted.marker_offset)
+        return at < len(transactions) and transactions[at].first_offset <= header.base_offset
 
 
 class Markers:
-    """Fed, in order, with every batch of the segments that are rewritten."""
+    """Decides about end markers, from every batch of the rewritten segments in order."""
 
     __slots__ = ("_with_data",)
 
@@ -61,7 +64,7 @@ class Markers:
         self._with_data: set[int] = set()
 
     def has_served(self, header: BatchHeader) -> bool:
-        """Of a control batch, whether nothing is left of its transaction; of a data batch, False."""
+        """True for a control batch whose transaction has no data left; False for a data batch."""
         if header.is_control:
             if header.record_count and header.producer_id in self._with_data:
                 self._with_data.remove(header.producer_id)

@@ -1,9 +1,9 @@
-"""`python -m brokers.engine.storage.compaction.worker`: cleans one log after another, as told on its standard input.
+"""Cleaner process (`python -m brokers.engine.storage.compaction.worker`): cleans one log after another.
 
-A job a line in, events a line out. It is a process of its own so that the broker's loop never waits for it, and its
-memory goes when it ends: at the end of its input, which comes at the latest when the broker is gone. While it works it
-holds the lock of the partition's directory, so that no log is ever cleaned twice at once, not even by a worker that
-outlived its broker for a moment.
+Jobs are lines on standard input, events are lines on standard output. A separate process keeps the work away from the
+broker's event loop, and its memory is freed when it ends: at the end of its input, at the latest when the broker is
+gone. While it works it holds a lock on the partition's directory, so that no log is cleaned by two processes at once,
+even if a worker outlives its broker for a moment.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from brokers.native.finder import install as install_compiled_modules
 
 NICENESS = 10
 AUTOGROUP = "/proc/self/autogroup"
-# A run needs room that appends may not need, and what it was to read may be deleted under it: neither speaks against
-# the disk. Where appends find no room either, they give the directory up themselves.
+# Errors that are no disk errors: a run needs space that appends may not need, and the files it reads may be deleted
+# meanwhile. Where appends fail too, they take the directory offline themselves.
 PASSING = frozenset(
     (
         errno.ENOSPC,
@@ -30,7 +30,7 @@ PASSING = frozenset(
         errno.EMFILE,
         errno.ENFILE,
         errno.ENOENT,
-        errno.EAGAIN,  # another process still cleans the log
+        errno.EAGAIN,  # another process is still cleaning the log
     )
 )
 
@@ -46,13 +46,13 @@ def main() -> int:
 
 
 def give_way() -> None:
-    """Cleans with what the others leave of the cores.
+    """Lowers the priority, so that the process uses only idle CPU time.
 
-    Niceness counts among the processes of one session only where the scheduler weighs sessions against each other
-    (autogroup, the default of most kernels), so the process gets a session of its own and that one its niceness.
+    Niceness applies only within one session where the scheduler weighs sessions against each other (autogroup, the
+    default of most kernels). So the process gets its own session, and that session the niceness.
     """
     os.nice(NICENESS)
-    with contextlib.suppress(OSError):  # a kernel may know no such file
+    with contextlib.suppress(OSError):  # the file does not exist on every kernel
         os.setsid()
         group = os.open(AUTOGROUP, os.O_WRONLY)
         try:
@@ -62,7 +62,7 @@ def give_way() -> None:
 
 
 def work(job: object) -> None:
-    """One job, to its last event."""
+    """Runs one job and reports its events."""
     from brokers.engine.storage.compaction.job import CleaningFailed, Event, Failed, Fault, Job, event_to_json
     from brokers.engine.storage.compaction.pacing import Pacer
     from brokers.engine.storage.compaction.run import Run
@@ -73,7 +73,7 @@ def work(job: object) -> None:
 
     def report(event: Event) -> None:
         if os.getppid() != parent:
-            sys.exit(1)  # the broker is gone, and whoever owns the log next has its own cleaner
+            sys.exit(1)  # the broker is gone, and the next owner of the log has its own cleaner
         print(event_to_json(event), flush=True)  # noqa: T201
 
     try:
@@ -89,7 +89,7 @@ def work(job: object) -> None:
 
 @contextlib.contextmanager
 def locked(directory: str) -> Iterator[None]:
-    """Raises BlockingIOError if another process cleans the log in `directory`."""
+    """Locks the log in `directory`. Raises BlockingIOError if another process cleans it."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

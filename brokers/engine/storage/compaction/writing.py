@@ -1,4 +1,4 @@
-"""The `.cleaned` files of one rewritten segment: log and indexes, on disk before anybody relies on them (CMP-25)."""
+"""The `.cleaned` files of a rewritten segment: log and indexes, durable before they are used (CMP-25)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from brokers.engine.storage.segment import (
 
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
-# What every rewritten segment has, and what only one has in which aborted transactions end.
+# Files of every rewritten segment, and the one that only a segment with aborted transactions has.
 PARTS: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 RARE_PART: Final = TRANSACTION_INDEX_SUFFIX
 
 
 class CleanedSegment:
-    """Filled by `add`, made durable by `finish`. The largest timestamp is that of the records it holds."""
+    """A rewritten segment, filled by `add` and made durable by `finish`; timestamps are those of the kept batches."""
 
     __slots__ = (
         "_buffer",
@@ -62,7 +62,7 @@ class CleanedSegment:
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def add(self, data: bytes | bytearray | memoryview, last_offset: int, largest_timestamp: int) -> None:
-        """Appends one batch; index entries come as with any append (LOG-9)."""
+        """Appends one batch and adds index entries as for any append (LOG-9)."""
         if largest_timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = largest_timestamp, last_offset
         if self._since_entry > self._interval_bytes:
@@ -78,14 +78,14 @@ class CleanedSegment:
             self._write()
 
     def add_rest(self, data: bytes) -> None:
-        """Appends what is no batch, behind all others; no index names it."""
+        """Appends bytes that are no batch, behind all batches; no index names them."""
         self.size_bytes += len(data)
         self._buffer += data
         if len(self._buffer) >= self._buffer_bytes:
             self._write()
 
     def add_aborted(self, aborted: Aborted) -> None:
-        """The transaction's marker is the last batch that was added."""
+        """Lists an aborted transaction whose marker is the last batch that was added."""
         self.aborted.add(aborted)
 
     def _write(self) -> None:
@@ -96,7 +96,7 @@ class CleanedSegment:
         self._buffer = bytearray()
 
     def finish(self, modified_ns: int) -> None:
-        """Everything on disk, with the modification time of the last source."""
+        """Makes everything durable and sets the modification time to that of the last source."""
         self._write()
         os.fsync(self._fd)
         self.close()

@@ -1,4 +1,6 @@
-"""ACLs in ZooKeeper: written by compare-and-set, counted together, announced; and what cannot be read closes."""
+"""ACLs in ZooKeeper: written by compare-and-set, counted together, announced; an unreadable document denies
+everything.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def allowed(user: str, operation: AclOperation = AclOperation.READ) -> AclEntry:
 
 @pytest.fixture
 async def member() -> AsyncIterator[Member]:
-    """Of a cluster that has the instance."""
+    """Returns a member of a cluster that has the instance."""
     member = Member(FakeEnsemble().connect(), broker_id=1, controls=False)
     await member.start()
     await member.publish_instance(MINE, [1])
@@ -68,7 +70,7 @@ async def counted(member: Member) -> int:
     return body["entries"]
 
 
-async def test_what_is_written_is_in_the_image_with_the_change_that_announced_it(member: Member) -> None:
+async def test_written_entries_are_in_the_image_with_their_announced_change(member: Member) -> None:
     change = await add(member, ORDERS, allowed("a"), allowed("b"))
     assert change is not None
     image = await member.until(lambda image: image.config_change >= change)
@@ -82,7 +84,7 @@ async def test_what_is_written_is_in_the_image_with_the_change_that_announced_it
     assert await counted(member) == 1
 
 
-async def test_a_document_goes_with_its_last_entry(member: Member) -> None:
+async def test_a_document_is_deleted_with_its_last_entry(member: Member) -> None:
     await add(member, ORDERS, allowed("a"))
     await add(member, ALL_ORDERS, allowed("a"))
     await remove(member, ORDERS, allowed("a"))
@@ -90,7 +92,7 @@ async def test_a_document_goes_with_its_last_entry(member: Member) -> None:
     assert await counted(member) == 1
 
 
-async def test_what_is_there_already_and_what_is_not_there_is_no_change(member: Member) -> None:
+async def test_adding_existing_and_removing_missing_entries_changes_nothing(member: Member) -> None:
     assert await remove(member, ORDERS, allowed("a")) is None
     await add(member, ORDERS, allowed("a"))
     assert await add(member, ORDERS, allowed("a")) is None
@@ -98,13 +100,13 @@ async def test_what_is_there_already_and_what_is_not_there_is_no_change(member: 
     assert await counted(member) == 1
 
 
-async def test_entries_that_are_added_at_the_same_time_are_all_there(member: Member) -> None:
-    """By two brokers, of which neither has seen what the other wrote."""
+async def test_concurrently_added_entries_are_all_kept(member: Member) -> None:
+    """Added by two brokers, neither of which has seen the other's write."""
     other = Member(member.tree.ensemble.connect(), broker_id=2, controls=False)  # type: ignore[attr-defined]
     await other.start()
 
     async def each(member: Member) -> None:
-        """One after the other, as its instance's turns have it."""
+        """Adds the entries one after the other, as requests of an instance are executed."""
         for number in range(6):
             await add(member, ORDERS, allowed(f"{member.broker_id}-{number}"))
 
@@ -114,7 +116,7 @@ async def test_entries_that_are_added_at_the_same_time_are_all_there(member: Mem
     await other.stop()
 
 
-async def test_an_instance_has_so_many_entries_whatever_broker_is_asked(
+async def test_the_number_of_entries_of_an_instance_is_limited_on_every_broker(
     member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acl_writes, "ENTRIES_MAX", 3)
@@ -126,14 +128,14 @@ async def test_an_instance_has_so_many_entries_whatever_broker_is_asked(
     await quiet()
     assert shown(member) == {ORDERS: {allowed("a"), allowed("b")}}
     await add(member, ALL_ORDERS, allowed("c"))
-    # Who has as many as there may be can replace and remove them.
+    # An instance with the maximum number of entries can replace and remove them.
     assert await add(member, ALL_ORDERS, allowed("c")) is None
     await remove(member, ORDERS, allowed("a"))
     await add(member, ORDERS, allowed("d"))
     assert await counted(member) == 3
 
 
-async def test_what_all_entries_of_an_instance_weigh_has_a_limit(
+async def test_the_size_of_all_entries_of_an_instance_is_limited(
     member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await add(member, ORDERS, allowed("a"))
@@ -144,7 +146,7 @@ async def test_what_all_entries_of_an_instance_weigh_has_a_limit(
 
 
 async def test_a_thousand_entries_of_one_pattern_fit_into_its_node(member: Member) -> None:
-    """With the longest names: ZooKeeper takes no request over 1 MiB."""
+    """With the longest names: ZooKeeper accepts no request over 1 MiB."""
     entries = [
         AclEntry(f"User:{number:04}{'ü' * 35}", "*", AclOperation.ALL, Permission.ALLOW) for number in range(1_000)
     ]
@@ -154,7 +156,7 @@ async def test_a_thousand_entries_of_one_pattern_fit_into_its_node(member: Membe
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"not json", b'{"resource_type": 2}'])
-async def test_a_document_that_cannot_be_read_closes_and_can_be_removed(member: Member, data: bytes) -> None:
+async def test_an_unreadable_document_denies_everything_and_can_be_removed(member: Member, data: bytes) -> None:
     await add(member, ORDERS, allowed("a"))
     await quiet()
     path, change = paths.instance_acl(MINE, ORDERS.node_name), change_of(MINE, ACLS, ORDERS.node_name)
@@ -164,9 +166,9 @@ async def test_a_document_that_cannot_be_read_closes_and_can_be_removed(member: 
     closed = AclDocument.closed(ORDERS.node_name)
     await member.until(lambda image: image.acls.of_instance(MINE).get(ORDERS.node_name) == closed)
 
-    # Also for who reads it for the first time.
+    # Also for a broker that reads it for the first time.
     assert (await member.watcher.load()).acls.of_instance(MINE)[ORDERS.node_name] == closed
-    # What is added does not open it.
+    # Additions do not make it readable.
     await add(member, ORDERS, allowed("b"))
     await quiet()
     assert shown(member) == {ORDERS: closed.entries | {allowed("b")}}
@@ -176,14 +178,14 @@ async def test_a_document_that_cannot_be_read_closes_and_can_be_removed(member: 
     assert await counted(member) == 0
 
 
-async def test_a_node_of_another_kind_is_left_alone(member: Member) -> None:
-    """Of a later version, about resources that nobody is asked about here."""
+async def test_a_node_of_another_kind_is_ignored(member: Member) -> None:
+    """Written by a later version, about resources that this broker does not check."""
     await add(member, ORDERS, allowed("a"))
     await member.tree.commit([Create(paths.instance_acl(MINE, "6:3:token"), b"{}")])
     assert list((await member.watcher.load()).acls.of_instance(MINE)) == [ORDERS.node_name]
 
 
-def test_patterns_are_written_some_at_a_time() -> None:
+def test_patterns_are_written_in_parts() -> None:
     wanted = {ResourcePattern(ResourceType.TOPIC, f"t{n}", PatternType.LITERAL): [allowed("a")] for n in range(120)}
     parts = acl_writes.in_parts(wanted)
     assert [len(part) for part in parts] == [50, 50, 20]

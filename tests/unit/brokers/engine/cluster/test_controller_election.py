@@ -1,4 +1,4 @@
-"""Who is elected holds the controller epoch that was written for it, whatever happens between two reads (CTL-1)."""
+"""An elected broker gets the controller epoch that was written for it, whatever happens between two reads (CTL-1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.testkit.fake_store import FakeEnsemble, FakeTree
 
 
 class Interrupted(FakeTree):
-    """Something happens behind the first read."""
+    """Runs an action after the first read."""
 
     then: Callable[[], Awaitable[object]] | None = None
 
@@ -23,8 +23,8 @@ class Interrupted(FakeTree):
         return result
 
 
-async def test_who_lost_the_controllership_while_it_looked_has_not_the_term_of_who_took_it() -> None:
-    """An operator removed the node to have another one elected: two would write in one controller epoch."""
+async def test_a_deposed_controller_does_not_get_the_epoch_of_its_successor() -> None:
+    """An operator removed the node to force an election: two brokers would write in one controller epoch."""
     ensemble = FakeEnsemble()
     other = ensemble.connect()
     mine = Interrupted(ensemble, 4711)

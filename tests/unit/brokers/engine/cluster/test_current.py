@@ -1,4 +1,4 @@
-"""The current image: everybody gets it, also when one of them fails, and who failed gets all of it the next time."""
+"""The current image reaches every subscriber, even if one fails, and that one gets all missed changes the next time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def images(count: int) -> list[ClusterImage]:
     return [first, *(first.with_changes(ImageDelta(controller_id=number)) for number in range(1, count))]
 
 
-def test_a_subscriber_that_fails_keeps_nobody_else_from_the_image_and_gets_what_it_missed() -> None:
+def test_a_failing_subscriber_does_not_affect_others_and_gets_missed_changes_later() -> None:
     first, second, third, fourth = images(4)
     current = CurrentImage(first)
     poison = [second, third]
@@ -34,7 +34,7 @@ def test_a_subscriber_that_fails_keeps_nobody_else_from_the_image_and_gets_what_
     assert current.image is fourth
 
 
-async def test_who_waits_for_an_image_gets_it_although_a_subscriber_fails() -> None:
+async def test_a_wait_for_an_image_ends_even_if_a_subscriber_fails() -> None:
     first, second = images(2)
     current = CurrentImage(first)
 
@@ -47,7 +47,7 @@ async def test_who_waits_for_an_image_gets_it_although_a_subscriber_fails() -> N
     assert await current.wait_until(lambda image: image is second, 1)
 
 
-def test_who_comes_later_is_told_what_changed_since_it_came() -> None:
+def test_a_later_subscriber_gets_the_changes_since_its_subscription() -> None:
     first, second, third = images(3)
     current = CurrentImage(first)
     current.publish(second)

@@ -1,4 +1,4 @@
-"""How many copies a topic has of which nobody said so."""
+"""Default replication factor of topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from brokers.engine.cluster import topic_plans
         (1, 0, 3, 3),
     ],
 )
-def test_a_partition_has_a_copy_on_each_broker_of_the_instance_three_at_most_unless_its_tenant_chose(
+def test_the_default_is_one_replica_per_broker_of_the_instance_and_at_most_three(
     brokers: int, leaving: int, chosen: int, factor: int
 ) -> None:
     document = InstanceDocument(

@@ -1,4 +1,4 @@
-"""What an instance has is counted as if each time all of it were looked at."""
+"""Usage of an instance equals a complete recount."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def instance(topics: Sequence[TopicImage]) -> InstanceImage:
 
 
 @given(sizes, sizes, st.integers(1, 20))
-def test_what_is_shown_and_what_is_in_flight_count_once(
+def test_topics_in_the_image_and_in_flight_count_once(
     there: dict[str, int], in_flight: dict[str, int], added: int
 ) -> None:
     image = instance([shown(name, count) for name, count in there.items()])
     beside = [made(name, count) for name, count in in_flight.items()]
     together = {name: max(there.get(name, 0), in_flight.get(name, 0)) for name in there.keys() | in_flight.keys()}
 
-    assert instance_room.documents_bytes(image, beside) == sum(weight(*item) for item in together.items())
+    assert instance_room.documents_bytes(image, beside) == sum(weight(*counted) for counted in together.items())
     if sum(together.values()) + added <= PARTITIONS_MAX:
         instance_room.check_partitions(image, added, beside)
     else:

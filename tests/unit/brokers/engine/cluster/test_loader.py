@@ -1,4 +1,6 @@
-"""Topics are read with their states as of one moment, or soon after; what nobody wrote is taken over (ZK-10, ZK-12)."""
+"""Topics are read consistently with their states, at the latest after retries; unchanged partitions are reused (ZK-10,
+ZK-12).
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ async def stored(tree: FakeTree, replicas: tuple[int, ...], isr: tuple[int, ...]
 
 
 class Interrupted:
-    """A tree in which something is written before the states are read, as often as told."""
+    """A tree with a write just before the states are read, a given number of times."""
 
     def __init__(self, tree: FakeTree, write: Callable[[], None], times: int = 1) -> None:
         self._tree = tree
@@ -53,7 +55,7 @@ class Interrupted:
         return await self._tree.get_many(wanted)
 
 
-async def test_a_move_that_ends_between_two_readings_is_seen_whole() -> None:
+async def test_a_reassignment_that_ends_between_two_reads_is_read_consistently() -> None:
     ensemble = FakeEnsemble()
     tree = ensemble.connect()
     await stored(tree, (2, 1), (1, 2))
@@ -67,8 +69,8 @@ async def test_a_move_that_ends_between_two_readings_is_seen_whole() -> None:
     assert (topic.partitions[0].replicas, topic.partitions[0].isr) == ((1, 3), (1, 3))
 
 
-async def test_what_stays_at_odds_is_shown_as_it_is() -> None:
-    """Written by somebody who does not keep them in step."""
+async def test_a_permanent_inconsistency_is_shown_as_stored() -> None:
+    """Written by a writer that does not keep them consistent."""
     tree = FakeEnsemble().connect()
     await stored(tree, (1, 2), (1, 3))
     topic = (await read_topics(tree, WHOLE, {}))[TOPIC]
@@ -76,7 +78,7 @@ async def test_what_stays_at_odds_is_shown_as_it_is() -> None:
     assert (topic.partitions[0].replicas, topic.partitions[0].isr) == ((1, 2), (1, 3))
 
 
-async def test_a_partition_that_nobody_wrote_is_taken_over_and_the_others_are_read() -> None:
+async def test_unchanged_partitions_are_reused_and_the_others_are_read() -> None:
     tree = FakeEnsemble().connect()
     await stored(tree, (1, 2, 3), (1, 2))
     known = await read_topics(tree, WHOLE, {})
@@ -102,7 +104,7 @@ async def test_a_partition_with_other_replicas_keeps_its_state() -> None:
 
 
 class Listening:
-    """A tree that remembers which states it was asked for."""
+    """A tree that records which states were read."""
 
     def __init__(self, tree: FakeTree) -> None:
         self._tree = tree
@@ -142,16 +144,16 @@ async def test_of_a_topic_whose_written_states_are_known_only_those_are_read() -
     assert before is not None
     await tree.commit([Set(STATE, state(2, 2), None)])
     listening = Listening(tree)
-    for asked, leader in ((set[int](), 1), ({1}, 1), ({0, 9}, 2)):
+    for indexes, leader in ((set[int](), 1), ({1}, 1), ({0, 9}, 2)):
         known = {TOPIC: before}
-        topic = (await read_topics(listening, {TOPIC: asked}, known))[TOPIC]  # type: ignore[arg-type]
+        topic = (await read_topics(listening, {TOPIC: indexes}, known))[TOPIC]  # type: ignore[arg-type]
         assert topic is not None
         assert topic.partitions[0].leader == leader
-        assert listening.asked == [paths.partition_state(TOPIC, index) for index in sorted(asked & {0, 1})]
+        assert listening.asked == [paths.partition_state(TOPIC, index) for index in sorted(indexes & {0, 1})]
         listening.asked.clear()
 
 
-async def test_of_another_topic_of_the_name_everything_is_read() -> None:
+async def test_a_recreated_topic_is_read_completely() -> None:
     tree = FakeEnsemble().connect()
     await stored(tree, (1, 2), (1, 2))
     before = (await read_topics(tree, WHOLE, {}))[TOPIC]
@@ -164,8 +166,8 @@ async def test_of_another_topic_of_the_name_everything_is_read() -> None:
     assert (await read_topics(tree, {TOPIC: {1}}, {}))[TOPIC] == topic
 
 
-async def test_a_document_that_runs_ahead_of_the_states_named_has_all_of_them_read() -> None:
-    """The change that names the other half is announced, and not read yet."""
+async def test_a_document_newer_than_the_named_states_causes_a_complete_read() -> None:
+    """The change that names the other half is announced, but not read yet."""
     tree = FakeEnsemble().connect()
     await stored(tree, (2, 1), (1, 2))
     before = (await read_topics(tree, WHOLE, {}))[TOPIC]

@@ -1,4 +1,4 @@
-"""What stands in ZooKeeper, under Kafka's names and in Kafka's words, and in whose transactions it came there."""
+"""Nodes in ZooKeeper: Kafka's paths and contents, and the transactions that write them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOPIC = f"{OURS}.orders"
 
 
 class Recorded(FakeEnsemble):
-    """Keeps every transaction that succeeded."""
+    """Records every transaction that succeeded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Recorded(FakeEnsemble):
         return answer
 
     def states(self) -> list[tuple[Sequence[Operation], str, PartitionStateDocument]]:
-        """Every partition state that was written: its transaction, its path, the state."""
+        """Yields every partition state that was written: its transaction, its path, the state."""
         return [
             (operations, operation.path, PartitionStateDocument.from_json(operation.data))
             for operations in self.kept
@@ -49,17 +49,17 @@ async def ensemble() -> Recorded:
 
 @pytest.fixture
 async def members(ensemble: Recorded) -> AsyncIterator[list[Member]]:
-    """Three brokers, of which the first two may be controllers, and a topic with three copies."""
+    """Returns three brokers, of which the first two may be controllers, and creates a topic with three replicas."""
     result = [Member(ensemble.connect(), broker_id=id, controls=id < 3) for id in (1, 2, 3)]
-    for item in result:
-        await item.start()
-    for item in result:
-        await item.until(lambda image: len(image.brokers) == 3)
+    for member in result:
+        await member.start()
+    for member in result:
+        await member.until(lambda image: len(image.brokers) == 3)
     await result[0].publish_instance(OURS, [1, 2, 3])
     await result[0].create_topic(OURS, "orders", partitions=4, replication_factor=3)
     yield result
-    for item in result:
-        await item.stop()
+    for member in result:
+        await member.stop()
 
 
 def body(ensemble: FakeEnsemble, path: str) -> object:
@@ -85,15 +85,15 @@ async def test_nodes_have_kafkas_names_and_contents(members: list[Member], ensem
     block = body(ensemble, "/latest_producer_id_block")
     assert block == {"version": 1, "broker": 2, "block_start": "0", "block_end": "999"}
     assert ensemble.nodes[f"/ckafka/instances/{OURS}"].owner == 0
-    # What others would ask of a controller over the tree is asked of any broker over Kafka (decisions 20 and 64).
+    # Requests that others send to a controller through the tree go to any broker through Kafka (decisions 20 and 64).
     for nobodys in ("/admin/reassign_partitions", "/admin/preferred_replica_election", "/delegation_token"):
         assert nobodys not in ensemble.nodes
     for child in ensemble.nodes:
         assert not child.startswith(("/isr_change_notification/", "/log_dir_event_notification/"))
 
 
-async def test_nobody_draws_a_broker_id(members: list[Member], ensemble: Recorded) -> None:
-    """ZK-7: whoever starts a broker gives it its id (decision 20), so the sequence is there and stays where it is."""
+async def test_no_broker_id_is_taken_from_the_sequence(members: list[Member], ensemble: Recorded) -> None:
+    """ZK-7: the operator assigns broker ids (decision 20), so the sequence exists and does not change."""
     late = Member(ensemble.connect(), broker_id=1_001, controls=False)
     await late.start()
     await members[0].until(lambda image: 1_001 in image.brokers)
@@ -104,8 +104,10 @@ async def test_nobody_draws_a_broker_id(members: list[Member], ensemble: Recorde
     await late.stop()
 
 
-async def test_a_deletion_is_an_empty_marker_until_all_is_gone(members: list[Member], ensemble: Recorded) -> None:
-    """ZK-16, CTL-16, CTL-20: and nothing of the topic is left then."""
+async def test_a_deletion_is_an_empty_marker_until_everything_is_deleted(
+    members: list[Member], ensemble: Recorded
+) -> None:
+    """ZK-16, CTL-16, CTL-20: no node of the topic is left afterwards."""
     await members[0].store.delete_topic(members[0].image, instance_id=OURS, name="orders")
     await members[2].until(lambda image: TOPIC not in image.topics)
     marker = paths.topic_deletion(TOPIC)
@@ -119,10 +121,10 @@ async def test_a_deletion_is_an_empty_marker_until_all_is_gone(members: list[Mem
     assert not [path for path in ensemble.nodes if TOPIC in path]
 
 
-async def test_every_state_of_a_controller_is_held_to_its_term_and_has_the_next_epoch(
+async def test_every_state_write_of_a_controller_checks_its_epoch_and_has_the_next_leader_epoch(
     members: list[Member], ensemble: Recorded
 ) -> None:
-    """ZK-4, REP-2: also those of the next controller, which goes on where the first one was."""
+    """ZK-4, REP-2: also those of the next controller, which continues the epochs."""
     first, second, third = members
     held_epoch = first.image.controller_id
     ensemble.expire(third.tree)  # type: ignore[arg-type]
@@ -142,7 +144,7 @@ async def test_every_state_of_a_controller_is_held_to_its_term_and_has_the_next_
 
 
 async def test_a_deposed_controller_changes_nothing(members: list[Member], ensemble: Recorded) -> None:
-    """ZK-4, CTL-4: whatever it had decided."""
+    """ZK-4, CTL-4: regardless of its decisions."""
     store, image = members[0].store, members[0].image
     old = await store.elect(1)
     assert old is not None
@@ -162,10 +164,10 @@ async def test_a_deposed_controller_changes_nothing(members: list[Member], ensem
     assert ensemble.transactions == before
 
 
-async def test_an_isr_that_a_leader_writes_keeps_the_epoch_and_is_refused_over_another_version(
+async def test_an_isr_write_keeps_the_leader_epoch_and_fails_on_another_version(
     members: list[Member], ensemble: Recorded
 ) -> None:
-    """REP-2, REP-24, REP-25: only the version of the node counts it."""
+    """REP-2, REP-24, REP-25: only the version of the node increases."""
     partition = members[0].image.topics[TOPIC].partitions[0]
     assert partition.version is not None
     smaller = PartitionStateDocument(

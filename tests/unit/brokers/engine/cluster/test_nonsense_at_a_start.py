@@ -1,5 +1,5 @@
-"""What is written about topics and instances and makes no sense to a broker that starts: it is there, and named
-(QUO-75, decision 79).
+"""Unreadable documents of topics and instances at the start of a broker: they count as existing and are listed (QUO-75,
+decision 79).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ async def fresh_load(ensemble: FakeEnsemble) -> ClusterImage:
     return await ClusterWatcher(ensemble.connect(), current).load()
 
 
-async def test_who_reads_a_malformed_document_at_its_start_knows_that_the_topic_is_there() -> None:
-    """Or it would take the topic's log for one of a topic that was deleted."""
+async def test_a_malformed_document_at_start_still_counts_as_an_existing_topic() -> None:
+    """Otherwise it would take the topic's log for one of a deleted topic."""
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1)
     await member.start()
@@ -41,8 +41,8 @@ async def test_who_reads_a_malformed_document_at_its_start_knows_that_the_topic_
     await member.stop()
 
 
-async def test_what_makes_no_sense_at_a_start_is_named_until_it_does_or_is_gone() -> None:
-    """Topics and instances: what was committed for them, or is owed to them, waits as long."""
+async def test_unreadable_documents_at_start_are_listed_until_they_are_readable_or_deleted() -> None:
+    """Topics and instances: their committed offsets and pending markers wait as long."""
     ensemble = FakeEnsemble()
     writer = Member(ensemble.connect(), broker_id=1)
     await writer.start()
@@ -84,8 +84,8 @@ async def test_what_makes_no_sense_at_a_start_is_named_until_it_does_or_is_gone(
     await writer.stop()
 
 
-async def test_a_topic_that_is_deleted_while_everything_is_read_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not one that makes no sense: its log would be kept by who starts just then."""
+async def test_a_topic_deleted_during_a_complete_read_counts_as_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not count as unreadable: a broker that starts at that moment would keep its log."""
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1)
     await member.start()

@@ -1,4 +1,4 @@
-"""Where topics go that are created while a broker stops (decision 67)."""
+"""Placement of topics that are created while a broker is stopping (decision 67)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def image(racks: Mapping[int, str | None], *stopping: int) -> ClusterImage:
 def holders(
     cluster_image: ClusterImage, factor: int, assignment: Mapping[int, list[int]] | None = None, first: int = 0
 ) -> set[int]:
-    """Who holds a topic of eight partitions."""
+    """Returns the brokers of a topic with eight partitions."""
     plan = topic_plans.plan_creation(
         cluster_image,
         TopicSpec(
@@ -40,27 +40,27 @@ def holders(
 
 @pytest.mark.parametrize("factor", [1, 2])
 @pytest.mark.parametrize("first", [0, 1, 2])
-def test_a_broker_that_stops_is_given_nothing(factor: int, first: int) -> None:
+def test_a_stopping_broker_gets_no_replica(factor: int, first: int) -> None:
     assert holders(image({1: None, 2: None, 3: None}, 2), factor, first=first) == {1, 3}
 
 
-def test_where_the_others_are_too_few_it_is_given_its_share() -> None:
+def test_a_stopping_broker_gets_replicas_if_the_others_are_too_few() -> None:
     assert holders(image({1: None, 2: None, 3: None}, 2), 3) == {1, 2, 3}
     assert holders(image({1: None}, 1), 1) == {1}
 
 
-def test_where_the_others_are_in_too_few_racks_it_is_given_its_share() -> None:
-    """ASG-6: a stop lasts seconds, copies in one rack last."""
+def test_a_stopping_broker_gets_replicas_if_the_others_are_in_too_few_racks() -> None:
+    """ASG-6: a stop takes seconds, replicas in one rack are permanent."""
     assert holders(image({1: "a", 2: "a", 3: "b"}, 3), 2) == {1, 2, 3}
     assert holders(image({1: "a", 2: "a", 3: "b", 4: "b"}, 3), 2) == {1, 2, 4}
 
 
-def test_who_names_it_gets_it() -> None:
+def test_a_manual_assignment_may_name_a_stopping_broker() -> None:
     assert holders(image({1: None, 2: None, 3: None}, 2), 1, {0: [2], 1: [3]}) == {2, 3}
 
 
-def test_further_partitions_go_to_those_that_stay() -> None:
-    """ASG-5: partition 0 lies on the broker that stops, so the first of the others begins."""
+def test_added_partitions_go_to_brokers_that_stay() -> None:
+    """ASG-5: partition 0 is on the broker that is stopping, so the first of the others begins."""
     cluster_image = image({1: None, 2: None, 3: None}, 2)
     topic = TopicImage("x", "x", None, bytes(16), (), {})
     document = TopicDocument(topic_id="", assignment={0: (2,)})

@@ -1,6 +1,4 @@
-"""The whole coordination against a real ZooKeeper: two and three sessions, elections, expiry, death, a thousand
-partitions.
-"""
+"""Coordination through a real ZooKeeper: two and three sessions, elections, expiry, death, a thousand partitions."""
 
 from __future__ import annotations
 
@@ -27,8 +25,8 @@ from tests.testkit.cluster import DEADLINE_S, Member, is_complete
 
 INSTANCE = "ins-7k2m9qxa"
 SESSION_TIMEOUT_MS = 4_000
-# Far above what was measured on a busy two-core machine with all members in one process (50 ms; 10,000 partitions in
-# 4 s with 2.3 s of CPU): guards against a change of kind, not figures.
+# Far above what was measured on a busy two-core machine with all members in one process (50 ms; 10,000 partitions in 4
+# s with 2.3 s of CPU): detects a change of complexity, not of constants.
 CREATION_MEDIAN_MS_MAX = 2_000
 LOAD_S_MAX = 20
 Join = Callable[..., Awaitable[Member]]
@@ -72,7 +70,7 @@ async def join(connect: Callable[[], Awaitable[ZooKeeperTree]]) -> AsyncIterator
         await member.session.stop()
 
 
-async def test_a_tree_keeps_what_the_port_promises(connect: Callable[[], Awaitable[ZooKeeperTree]]) -> None:
+async def test_a_real_tree_keeps_the_promises_of_the_interface(connect: Callable[[], Awaitable[ZooKeeperTree]]) -> None:
     tree = await connect()
     fired: list[str] = []
     assert await tree.get("/a", lambda: fired.append("a")) is None
@@ -95,7 +93,7 @@ async def test_a_tree_keeps_what_the_port_promises(connect: Callable[[], Awaitab
     assert [node is not None for node in result] == [True, False, True] * 500
 
 
-async def test_a_topic_has_leaders_in_every_image_within_moments(join: Join) -> None:
+async def test_a_topic_has_leaders_in_every_image_quickly(join: Join) -> None:
     members = [await join(1), await join(2), await join(3)]
     for member in members:
         await member.until(lambda image: is_complete(image) and len(image.brokers) == 3)
@@ -112,8 +110,8 @@ async def test_a_topic_has_leaders_in_every_image_within_moments(join: Join) -> 
     assert statistics.median(took_ms) < CREATION_MEDIAN_MS_MAX
 
 
-async def test_of_two_sessions_one_is_elected_and_the_other_follows_when_it_goes(join: Join) -> None:
-    """CTL-1, CTL-2: epochs strictly grow from 1."""
+async def test_one_of_two_sessions_is_elected_and_the_other_when_it_ends(join: Join) -> None:
+    """CTL-1, CTL-2: epochs strictly increase from 1."""
     first, second = await join(1), await join(2)
     for member in (first, second):
         await member.until(lambda image: image.controller_id == 1 and image.controller_epoch == 1)
@@ -124,7 +122,7 @@ async def test_of_two_sessions_one_is_elected_and_the_other_follows_when_it_goes
 
 
 async def test_an_expired_session_registers_again_and_another_controller_takes_over(hosts: str, join: Join) -> None:
-    """ZK-1, CTL-4: the deposed controller changes nothing, and the broker comes back under a higher epoch."""
+    """ZK-1, CTL-4: the deposed controller changes nothing, and the broker comes back with a higher epoch."""
     first, second = await join(1), await join(2)
     await first.until(lambda image: is_complete(image) and len(image.brokers) == 2)
     old_epoch, old_held_epoch = first.session.broker_epoch, first.controller.state.held_epoch
@@ -143,7 +141,7 @@ async def test_an_expired_session_registers_again_and_another_controller_takes_o
 
 
 async def test_the_partitions_of_a_dead_broker_have_no_leader_until_it_is_back(join: Join) -> None:
-    """REP-30 with one replica: leader -1, ISR kept; back under a higher leader epoch."""
+    """REP-30 with one replica: leader -1, ISR unchanged; back in a higher leader epoch."""
     members = [await join(1), await join(2)]
     await members[0].publish_instance(INSTANCE, [1, 2])
     await members[0].until(lambda image: len(image.brokers) == 2)
@@ -158,10 +156,10 @@ async def test_the_partitions_of_a_dead_broker_have_no_leader_until_it_is_back(j
     assert image.topics[topic.name].partitions[1].leader_epoch == 2
 
 
-async def test_a_dead_incarnation_is_replaced_at_once_with_its_controllership(
+async def test_a_dead_incarnation_and_its_controllership_are_replaced_at_once(
     join: Join, connect: Callable[[], Awaitable[ZooKeeperTree]]
 ) -> None:
-    """kill -9 of the controller and a restart on the same port: nobody waits for the old session to end."""
+    """kill -9 of the controller and a restart on the same port: nothing waits for the old session to end."""
     old = await join(1)
     await old.until_complete()
     await old.crash()
@@ -173,7 +171,7 @@ async def test_a_dead_incarnation_is_replaced_at_once_with_its_controllership(
     await born_again.stop()
 
 
-async def test_a_broker_id_that_lives_elsewhere_is_refused(
+async def test_a_broker_id_that_is_alive_elsewhere_is_refused(
     join: Join, connect: Callable[[], Awaitable[ZooKeeperTree]]
 ) -> None:
     """ZK-1."""
@@ -183,7 +181,7 @@ async def test_a_broker_id_that_lives_elsewhere_is_refused(
         await intruder.start()
 
 
-async def test_a_broker_whose_id_was_taken_while_it_was_away_gives_up(hosts: str, join: Join) -> None:
+async def test_a_broker_whose_id_was_taken_meanwhile_stops(hosts: str, join: Join) -> None:
     member = await join(1, registration_wait_s=0.1)
     thief = ZooKeeperTree(hosts, session_timeout_ms=SESSION_TIMEOUT_MS)
     await thief.start()
@@ -194,10 +192,10 @@ async def test_a_broker_whose_id_was_taken_while_it_was_away_gives_up(hosts: str
     await thief.stop()
 
 
-async def test_a_restarted_server_is_found_again_and_nothing_is_forgotten(
+async def test_a_restarted_server_is_reconnected_to_and_nothing_is_lost(
     join: Join, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """ZooKeeper goes and comes back: the image stays meanwhile, and what is asked for afterwards happens."""
+    """ZooKeeper stops and comes back: the image stays meanwhile, and later requests succeed."""
     members = [await join(1), await join(2)]
     await members[0].publish_instance(INSTANCE, [1, 2])
     await members[0].create_topic(INSTANCE, "before", partitions=2)
@@ -217,7 +215,7 @@ async def test_a_restarted_server_is_found_again_and_nothing_is_forgotten(
     assert members[0].fatal == members[1].fatal == []
 
 
-async def test_who_asks_while_the_server_is_away_waits_and_the_loop_goes_on(
+async def test_requests_to_an_unavailable_server_do_not_block_the_loop(
     zookeeper_server: EmbeddedZooKeeper, connect: Callable[[], Awaitable[ZooKeeperTree]]
 ) -> None:
     tree = await connect()
@@ -226,20 +224,20 @@ async def test_who_asks_while_the_server_is_away_waits_and_the_loop_goes_on(
     await asyncio.to_thread(zookeeper_server.child.stop)
     await until(lambda: states[-1:] == [SessionState.SUSPENDED])
 
-    # Far more than a pair of sockets holds.
-    asked = [asyncio.create_task(tree.get("/")) for _ in range(3_000)]
+    # Far more than the buffer of a socket pair.
+    requests = [asyncio.create_task(tree.get("/")) for _ in range(3_000)]
     await asyncio.sleep(0)
-    assert not any(task.done() for task in asked)
+    assert not any(task.done() for task in requests)
 
     zookeeper_server.start()
     await asyncio.to_thread(wait_until, zookeeper_server.is_ready, child=zookeeper_server.child, timeout_s=30)
     await until(lambda: states[-1] is SessionState.CONNECTED)
-    for outcome in await asyncio.gather(*asked, return_exceptions=True):
+    for outcome in await asyncio.gather(*requests, return_exceptions=True):
         assert outcome is not None and isinstance(outcome, Node | errors.StoreUnavailable)
     assert await tree.get("/") is not None
 
 
-async def test_a_server_that_is_not_there_is_an_error_and_not_a_wait_for_ever() -> None:
+async def test_a_missing_server_is_an_error_and_not_an_endless_wait() -> None:
     tree = ZooKeeperTree("127.0.0.1:24097/x", session_timeout_ms=500)
     with pytest.raises(errors.StoreUnavailable):
         await tree.start()
@@ -247,7 +245,7 @@ async def test_a_server_that_is_not_there_is_an_error_and_not_a_wait_for_ever() 
 
 
 async def test_a_thousand_partitions_of_a_dead_broker_are_decided_in_one_pass(join: Join) -> None:
-    """CTL-8: one decision, and as many transactions as their size asks for, not one per partition."""
+    """CTL-8: one decision, and as many transactions as their size requires, not one per partition."""
     survivor, dying = await join(1), await join(2)
     await survivor.until(lambda image: is_complete(image) and len(image.brokers) == 2)
     await survivor.publish_instance(INSTANCE, [1, 2])
@@ -284,7 +282,7 @@ async def test_thousands_of_partitions_are_loaded_in_one_pipeline(
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """For what no image shows: turns of the loop until it holds, or the deadline."""
+    """Yields to the event loop until the condition holds, or until the deadline, for conditions that no image shows."""
     async with asyncio.timeout(DEADLINE_S):
         while not holds():
             await asyncio.to_thread(int)
@@ -295,7 +293,7 @@ def leaderless(image: ClusterImage) -> int:
 
 
 async def expire(hosts: str, tree: ZooKeeperTree) -> None:
-    """Ends a session behind its owner's back: a second client takes it over and closes it."""
+    """Ends a session without its owner: a second client takes it over and closes it."""
     client = KazooClient(hosts=hosts, client_id=tree._client.client_id, timeout=SESSION_TIMEOUT_MS / 1000)
     await asyncio.to_thread(client.start)
     await asyncio.to_thread(client.stop)

@@ -1,4 +1,4 @@
-"""Plans of moves, whatever was asked for before (REP-32, REP-33)."""
+"""Reassignment plans after any earlier requests (REP-32, REP-33)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plan(present: Assignment, target: Sequence[int] | None) -> Assignment:
 
 
 def test_three_replicas_move_to_three_others() -> None:
-    """The example of REP-32."""
+    """Example of REP-32."""
     moving = plan(Assignment((1, 2, 3)), (4, 5, 6))
     assert moving == Assignment((4, 5, 6, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3))
     assert moving.original == (1, 2, 3)
@@ -40,9 +40,7 @@ def test_three_replicas_move_to_three_others() -> None:
 
 
 @given(start=replica_lists, wishes=st.lists(st.none() | replica_lists, max_size=6))
-def test_any_wishes_one_after_the_other_leave_a_plan_that_can_be_carried_out(
-    start: list[int], wishes: list[list[int] | None]
-) -> None:
+def test_any_sequence_of_targets_leaves_an_executable_plan(start: list[int], wishes: list[list[int] | None]) -> None:
     present = Assignment(tuple(start))
     for wish in wishes:
         if wish is None and not present.is_reassigning:
@@ -60,7 +58,7 @@ def test_any_wishes_one_after_the_other_leave_a_plan_that_can_be_carried_out(
 
 
 @given(start=replica_lists, wish=replica_lists, isr=st.data())
-def test_who_leaves_the_replicas_leaves_the_isr_and_the_last_in_sync_never_does(
+def test_a_removed_replica_leaves_the_isr_and_the_last_in_sync_one_is_never_removed(
     start: list[int], wish: list[int], isr: st.DataObject
 ) -> None:
     moving = plan(Assignment(tuple(start)), wish)
@@ -90,7 +88,7 @@ def test_who_leaves_the_replicas_leaves_the_isr_and_the_last_in_sync_never_does(
     assignments=st.lists(replica_lists, min_size=1, max_size=4),
     targets=st.dictionaries(st.integers(0, 3), replica_lists, max_size=4),
 )
-def test_a_topics_document_names_exactly_what_moves(
+def test_a_topic_document_names_exactly_the_moving_replicas(
     assignments: list[list[int]], targets: dict[int, list[int]]
 ) -> None:
     document = TopicDocument(topic_id="x", assignment={at: tuple(line) for at, line in enumerate(assignments)})

@@ -1,4 +1,4 @@
-"""Elections and moves through the store: what is written, what is refused, who wins races (REP-28…33)."""
+"""Elections and reassignments through the store: writes, refusals and races (REP-28 to REP-33)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ async def ensemble() -> FakeEnsemble:
 
 @pytest.fixture
 async def members(ensemble: FakeEnsemble) -> AsyncIterator[list[Member]]:
-    """Brokers 1 to 4, of which 1 to 3 host our instance; once its topics are made, nobody is controller."""
+    """Returns brokers 1 to 4, of which 1 to 3 host our instance; once its topics are created, there is no
+    controller.
+    """
     members = [Member(ensemble.connect(), broker_id=id, controls=id == 1) for id in (1, 2, 3, 4)]
     for member in members:
         await member.start()
@@ -52,7 +54,7 @@ async def stored(member: Member, index: int = 0) -> tuple[TopicDocument, Partiti
 
 
 async def put_state(member: Member, index: int = 0, **changed: object) -> PartitionImage:
-    """Writes the partition's state as somebody else would, and waits until the image shows it."""
+    """Writes the partition's state as another broker would, and waits until the image shows it."""
     _, state = await stored(member, index)
     wanted = replace(state, **changed)  # type: ignore[arg-type]
     if "isr_broker_epochs" not in changed:
@@ -72,7 +74,7 @@ async def elect(member: Member, *indexes: int, kind: ElectionType = ElectionType
 
 
 async def move(member: Member, target: Sequence[int] | None, index: int = 0) -> object:
-    """Moves partition `index`; answers when the image shows what was written."""
+    """Reassigns partition `index` and returns when the image shows the write."""
     answers = await member.store.reassign(member.image, {TOPIC: {index: target}})
     outcome = answers[TOPIC, index]
     if isinstance(outcome, ReassignmentStarted):
@@ -83,7 +85,7 @@ async def move(member: Member, target: Sequence[int] | None, index: int = 0) -> 
 # -- elections ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_preferred_leader_in_sync_takes_the_lead_under_the_next_epoch(members: list[Member]) -> None:
+async def test_an_in_sync_preferred_leader_becomes_the_leader_in_the_next_epoch(members: list[Member]) -> None:
     before = await put_state(members[1], leader=2, isr=(2, 1))
     assert await elect(members[1], 0) == [Elected(1, before.leader_epoch + 1)]
     _, state = await stored(members[1])
@@ -93,7 +95,7 @@ async def test_a_preferred_leader_in_sync_takes_the_lead_under_the_next_epoch(me
     assert image.topics[TOPIC].partitions[0].leader_epoch == before.leader_epoch + 1
 
 
-async def test_who_leads_already_need_not_be_elected(members: list[Member]) -> None:
+async def test_no_election_is_needed_for_the_current_leader(members: list[Member]) -> None:
     _, before = await stored(members[1])
     outcomes = await elect(members[1], 0, 1)
     assert [type(outcome) for outcome in outcomes] == [errors.ElectionNotNeeded] * 2
@@ -107,10 +109,10 @@ async def test_a_preferred_leader_out_of_sync_is_not_elected(members: list[Membe
     assert [type(outcome) for outcome in await elect(members[1], 0)] == [errors.PreferredLeaderNotAvailable]
 
 
-async def test_a_preferred_leader_that_was_away_meanwhile_is_not_elected(
+async def test_a_preferred_leader_of_another_incarnation_is_not_elected(
     members: list[Member], ensemble: FakeEnsemble
 ) -> None:
-    """Its name is still in the ISR, of a former incarnation (CTL-10)."""
+    """Its name is still in the ISR, but from a former incarnation (CTL-10)."""
     await put_state(members[1], leader=2, isr=(2, 1))
     before = members[1].image.brokers[1].epoch
     ensemble.expire(members[0].tree)
@@ -118,9 +120,7 @@ async def test_a_preferred_leader_that_was_away_meanwhile_is_not_elected(
     assert [type(outcome) for outcome in await elect(members[1], 0)] == [errors.PreferredLeaderNotAvailable]
 
 
-async def test_an_unclean_election_gives_the_lead_to_the_first_replica_that_lives(
-    members: list[Member], ensemble: FakeEnsemble
-) -> None:
+async def test_an_unclean_election_elects_the_first_live_replica(members: list[Member], ensemble: FakeEnsemble) -> None:
     await put_state(members[2], leader=-1, isr=(2,))
     ensemble.end(members[1].tree)
     await members[2].until(lambda image: 2 not in image.brokers)
@@ -137,14 +137,14 @@ async def test_an_unclean_election_prefers_a_member_of_the_isr(members: list[Mem
     assert (state.leader, state.isr) == (2, (2,))
 
 
-async def test_an_unclean_election_prefers_who_was_in_sync_in_a_former_incarnation(members: list[Member]) -> None:
+async def test_an_unclean_election_prefers_a_former_isr_member(members: list[Member]) -> None:
     await put_state(members[2], leader=-1, isr=(2,), isr_broker_epochs=(1,))
     await elect(members[2], 0, kind=ElectionType.UNCLEAN)
     _, state = await stored(members[2])
     assert (state.leader, state.isr, state.isr_broker_epochs) == (2, (2,), (members[2].image.brokers[2].epoch,))
 
 
-async def test_with_no_replica_alive_nobody_is_elected(members: list[Member], ensemble: FakeEnsemble) -> None:
+async def test_no_leader_is_elected_without_a_live_replica(members: list[Member], ensemble: FakeEnsemble) -> None:
     for id in (1, 2):
         ensemble.end(members[id - 1].tree)
     await members[2].until(lambda image: set(image.brokers) == {3, 4})
@@ -152,7 +152,7 @@ async def test_with_no_replica_alive_nobody_is_elected(members: list[Member], en
     assert [type(outcome) for outcome in outcomes] == [errors.EligibleLeadersNotAvailable]
 
 
-async def test_an_election_that_loses_its_race_looks_again(members: list[Member]) -> None:
+async def test_an_election_that_loses_its_race_is_decided_again(members: list[Member]) -> None:
     await put_state(members[1], leader=2, isr=(2, 1))
     await put_state(members[1], index=1, leader=3, isr=(3, 2))
     tree = members[1].tree
@@ -171,10 +171,12 @@ async def test_an_election_that_loses_its_race_looks_again(members: list[Member]
     assert isinstance(second, Elected) and second.leader == 2
 
 
-# -- moves -------------------------------------------------------------------------------------------------------------
+# -- reassignments -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_move_names_who_comes_and_who_goes_and_waits_for_the_controller(members: list[Member]) -> None:
+async def test_a_reassignment_names_added_and_removed_replicas_and_waits_for_the_controller(
+    members: list[Member],
+) -> None:
     _, before = await stored(members[1])
     outcome = await move(members[1], (2, 3))
     assert isinstance(outcome, ReassignmentStarted) and outcome.assignment == Assignment((2, 3, 1), (3,), (1,))
@@ -186,7 +188,7 @@ async def test_a_move_names_who_comes_and_who_goes_and_waits_for_the_controller(
     assert partition.is_reassigning and partition.target == (2, 3)
 
 
-async def test_a_move_can_be_called_off(members: list[Member]) -> None:
+async def test_a_reassignment_can_be_cancelled(members: list[Member]) -> None:
     await move(members[1], (2, 3))
     outcome = await move(members[1], None)
     assert isinstance(outcome, ReassignmentStarted) and outcome.assignment == Assignment((2, 1))
@@ -195,14 +197,14 @@ async def test_a_move_can_be_called_off(members: list[Member]) -> None:
     assert isinstance(await move(members[1], None), errors.NoReassignmentInProgress)
 
 
-async def test_another_target_replaces_the_one_before(members: list[Member]) -> None:
+async def test_a_new_target_replaces_the_previous_one(members: list[Member]) -> None:
     await move(members[1], (2, 3))
     outcome = await move(members[1], (1,))
     assert isinstance(outcome, ReassignmentStarted) and outcome.assignment == Assignment((1, 2), (), (2,))
 
 
-async def test_a_replica_that_is_given_up_leaves_the_isr_in_the_same_transaction(members: list[Member]) -> None:
-    """Its leader epoch grows, so that the leader's own change of the ISR, if one is on its way, loses."""
+async def test_a_removed_replica_leaves_the_isr_in_the_same_transaction(members: list[Member]) -> None:
+    """The leader epoch increases, so that a concurrent ISR change of the leader fails."""
     await move(members[1], (2, 3))
     before = await put_state(members[1], leader=1, isr=(1, 2, 3))
     outcome = await move(members[1], None)
@@ -211,7 +213,7 @@ async def test_a_replica_that_is_given_up_leaves_the_isr_in_the_same_transaction
     assert (state.leader, state.isr, state.leader_epoch) == (1, (1, 2), before.leader_epoch + 1)
 
 
-async def test_a_leader_that_is_given_up_hands_over(members: list[Member]) -> None:
+async def test_a_removed_leader_transfers_the_leadership(members: list[Member]) -> None:
     await move(members[1], (3,))
     await put_state(members[1], leader=3, isr=(3, 1, 2))
     await move(members[1], None)
@@ -219,7 +221,7 @@ async def test_a_leader_that_is_given_up_hands_over(members: list[Member]) -> No
     assert (state.leader, state.isr) == (1, (1, 2))
 
 
-async def test_the_only_replica_in_sync_is_not_given_up(members: list[Member]) -> None:
+async def test_the_only_in_sync_replica_is_not_removed(members: list[Member]) -> None:
     await move(members[1], (3,))
     await put_state(members[1], leader=3, isr=(3,))
     assert isinstance(await move(members[1], None), errors.InvalidReplicaAssignment)
@@ -227,13 +229,13 @@ async def test_the_only_replica_in_sync_is_not_given_up(members: list[Member]) -
     assert document.assignment[0] == (3, 1, 2) and state.leader == 3
 
 
-async def test_another_order_of_the_same_replicas_is_no_move(members: list[Member]) -> None:
+async def test_another_order_of_the_same_replicas_is_no_reassignment(members: list[Member]) -> None:
     await move(members[1], (2, 1))
     partition = members[1].image.topics[TOPIC].partitions[0]
     assert partition.replicas == (2, 1) and not partition.is_reassigning
 
 
-async def test_what_is_so_already_is_not_written(members: list[Member]) -> None:
+async def test_an_unchanged_assignment_is_not_written(members: list[Member]) -> None:
     version = members[1].image.topics[TOPIC].version
     outcome = await move(members[1], (1, 2))
     assert isinstance(outcome, ReassignmentStarted) and outcome.topic_version == version
@@ -243,14 +245,14 @@ async def test_what_is_so_already_is_not_written(members: list[Member]) -> None:
 @pytest.mark.parametrize(
     "target", [(), (2, 2), (1, 2, 3, 4), (1, -1), (1, 9), (1, 4)], ids=lambda target: f"to {target}"
 )
-async def test_a_target_that_cannot_be_is_refused(members: list[Member], target: tuple[int, ...]) -> None:
-    """Broker 4 lives, but does not host the instance, so that no client could reach a leader there."""
+async def test_an_invalid_target_is_refused(members: list[Member], target: tuple[int, ...]) -> None:
+    """Broker 4 is alive but does not host the instance, so that no client could reach a leader there."""
     before = await stored(members[1])
     assert isinstance(await move(members[1], target), errors.InvalidReplicaAssignment)
     assert await stored(members[1]) == before
 
 
-async def test_a_dead_broker_may_stay_among_the_replicas_but_not_come(
+async def test_a_dead_broker_may_remain_a_replica_but_not_be_added(
     members: list[Member], ensemble: FakeEnsemble
 ) -> None:
     ensemble.end(members[0].tree)
@@ -259,14 +261,14 @@ async def test_a_dead_broker_may_stay_among_the_replicas_but_not_come(
     assert isinstance(await move(members[1], (1, 3), index=1), errors.InvalidReplicaAssignment)
 
 
-async def test_each_partition_of_a_request_is_answered_for_itself(members: list[Member]) -> None:
+async def test_each_partition_of_a_request_has_its_own_result(members: list[Member]) -> None:
     answers = await members[1].store.reassign(members[1].image, {TOPIC: {0: (2, 3), 1: None, 9: (1,)}})
     assert isinstance(answers[TOPIC, 0], ReassignmentStarted)
     assert isinstance(answers[TOPIC, 1], errors.NoReassignmentInProgress)
     assert isinstance(answers[TOPIC, 9], errors.UnknownTopic)
 
 
-async def test_a_move_that_loses_its_race_is_planned_again(members: list[Member]) -> None:
+async def test_a_reassignment_that_loses_its_race_is_planned_again(members: list[Member]) -> None:
     tree = members[1].tree
 
     def grow(_operations: Sequence[Operation]) -> None:
@@ -282,7 +284,7 @@ async def test_a_move_that_loses_its_race_is_planned_again(members: list[Member]
     assert document.assignment == {0: (2, 3, 1), 1: (2, 3), 2: (3, 1)}
 
 
-async def test_a_topic_does_not_grow_while_a_partition_of_it_moves(members: list[Member]) -> None:
+async def test_a_topic_does_not_grow_during_a_reassignment(members: list[Member]) -> None:
     await move(members[1], (2, 3))
     with pytest.raises(errors.ReassignmentInProgress):
         await members[1].store.create_partitions(members[1].image, TopicGrowth(OURS, "orders", total=5))
@@ -290,7 +292,7 @@ async def test_a_topic_does_not_grow_while_a_partition_of_it_moves(members: list
     await members[1].store.create_partitions(members[1].image, TopicGrowth(OURS, "orders", total=5))
 
 
-async def test_a_deleted_topic_does_not_move(members: list[Member], ensemble: FakeEnsemble) -> None:
+async def test_a_deleted_topic_is_not_reassigned(members: list[Member], ensemble: FakeEnsemble) -> None:
     image = members[1].image
     await members[1].store.delete_topic(image, instance_id=OURS, name="orders")
     await members[1].until(lambda image: image.topics[TOPIC].deleting)

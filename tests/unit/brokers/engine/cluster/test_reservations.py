@@ -1,4 +1,4 @@
-"""Partitions are reserved by compare-and-set: brokers that are asked at the same time give no room away twice."""
+"""Partitions are reserved by compare-and-set: brokers asked concurrently never use the same capacity twice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def ensemble() -> FakeEnsemble:
 
 @pytest.fixture
 async def members(ensemble: FakeEnsemble) -> AsyncIterator[list[Member]]:
-    """Three brokers of one instance, which may have so many partitions."""
+    """Returns three brokers of one instance with a partition limit."""
     result = [Member(ensemble.connect(), broker_id=id, controls=id == 1) for id in (1, 2, 3)]
     for member in result:
         await member.start()
@@ -41,7 +41,7 @@ async def members(ensemble: FakeEnsemble) -> AsyncIterator[list[Member]]:
 
 
 async def creations(member: Member, count: int) -> tuple[int, int]:
-    """One after the other through one broker, of 2 partitions each: how many were made, how many did not fit."""
+    """Creates topics of 2 partitions through one broker, one after the other; returns how many succeeded and failed."""
     made = refused = 0
     for number in range(count):
         try:
@@ -54,7 +54,7 @@ async def creations(member: Member, count: int) -> tuple[int, int]:
     return made, refused
 
 
-async def test_three_brokers_asked_at_once_make_as_many_partitions_as_the_plan_has(members: list[Member]) -> None:
+async def test_three_brokers_asked_concurrently_create_exactly_the_partition_limit(members: list[Member]) -> None:
     results = await asyncio.gather(*(creations(member, 20) for member in members))
 
     assert sum(made for made, _ in results) * 2 == PARTITIONS_MAX
@@ -64,7 +64,7 @@ async def test_three_brokers_asked_at_once_make_as_many_partitions_as_the_plan_h
         assert sum(len(topic.partitions) for topic in image.instances[OURS].topics.values()) == PARTITIONS_MAX
 
 
-async def test_growing_and_creating_at_once_keep_to_the_plan_as_well(members: list[Member]) -> None:
+async def test_concurrent_growth_and_creation_respect_the_limit_too(members: list[Member]) -> None:
     for member in members:
         await member.create_topic(OURS, f"own-{member.broker_id}", partitions=1)
 
@@ -82,7 +82,7 @@ async def test_growing_and_creating_at_once_keep_to_the_plan_as_well(members: li
     assert sorted(sizes) == [1, 1, 25]
 
 
-async def test_what_is_deleted_makes_room_again(members: list[Member]) -> None:
+async def test_deleted_partitions_free_capacity(members: list[Member]) -> None:
     first = members[0]
     await first.create_topic(OURS, "large", partitions=PARTITIONS_MAX)
     with pytest.raises(errors.PolicyViolation, match="may have 40 partitions"):
@@ -94,7 +94,7 @@ async def test_what_is_deleted_makes_room_again(members: list[Member]) -> None:
     assert len((await first.create_topic(OURS, "more", partitions=PARTITIONS_MAX)).partitions) == PARTITIONS_MAX
 
 
-async def test_a_broker_that_reads_everything_anew_knows_the_last_creation(members: list[Member]) -> None:
+async def test_a_broker_that_reads_everything_again_knows_the_last_creation(members: list[Member]) -> None:
     first, second = members[:2]
     await first.create_topic(OURS, "orders", partitions=1)
     await second.until(lambda image: image.creations.get(OURS) == 0)

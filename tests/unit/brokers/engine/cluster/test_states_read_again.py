@@ -1,4 +1,4 @@
-"""A change names the states that were written; what else a topic holds is kept of the image (ZK-32, decision 20)."""
+"""A change names the states that were written; other states of a topic are kept from the image (ZK-32, decision 20)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.testkit.cluster import Member, quiet
 from tests.testkit.fake_store import FakeEnsemble
 
 
-async def test_what_was_written_while_a_topic_made_no_sense_is_read_when_it_does() -> None:
-    """Its image stood still meanwhile, so the states that a change names are not all that it lacks."""
+async def test_states_written_while_a_topic_was_unreadable_are_read_later() -> None:
+    """Its image did not change meanwhile, so it lacks more than the states that a change names."""
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1)
     await member.start()
@@ -37,7 +37,7 @@ async def test_what_was_written_while_a_topic_made_no_sense_is_read_when_it_does
     await member.stop()
 
 
-async def test_an_id_that_makes_no_sense_stops_nobody_where_only_a_state_is_read() -> None:
+async def test_an_invalid_topic_id_does_not_stop_a_read_of_states() -> None:
     """QUO-75."""
     member = Member(FakeEnsemble().connect(), broker_id=1)
     await member.start()
@@ -59,17 +59,17 @@ async def test_an_id_that_makes_no_sense_stops_nobody_where_only_a_state_is_read
     await member.stop()
 
 
-async def test_of_a_large_topic_only_what_was_written_is_read() -> None:
+async def test_only_written_states_of_a_large_topic_are_read() -> None:
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1)
     await member.start()
     topic = await member.create_topic(None, "orders", partitions=STATES_NAMED_MAX + 1)
     await member.crash()
-    asked: list[str] = []
+    requested: list[str] = []
     get_many = member.tree.get_many
 
     async def noted(wanted: Sequence[str]) -> list[Node | None]:
-        asked.extend(path for path in wanted if path.endswith("/state"))
+        requested.extend(path for path in wanted if path.endswith("/state"))
         return await get_many(wanted)
 
     member.tree.get_many = noted  # type: ignore[method-assign]
@@ -81,11 +81,11 @@ async def test_of_a_large_topic_only_what_was_written_is_read() -> None:
     assert not await member.store.write_isrs([raised(3), raised(70)])
     await quiet()
     shown = member.image.topics["orders"].partitions
-    assert sorted(asked) == sorted(paths.partition_state("orders", index) for index in (3, 70))
+    assert sorted(requested) == sorted(paths.partition_state("orders", index) for index in (3, 70))
     assert [partition.index for partition in shown if partition.leader_epoch == 7] == [3, 70]
     assert shown[4] is topic.partitions[4]
 
-    del asked[:]
+    del requested[:]
     rest = [raised(index) for index in range(len(shown)) if index not in (3, 70)]
     assert not await member.store.write_isrs(rest)
     await quiet()
@@ -93,17 +93,17 @@ async def test_of_a_large_topic_only_what_was_written_is_read() -> None:
     await member.stop()
 
 
-async def test_of_a_topic_whose_configuration_changed_no_state_is_read() -> None:
-    """Else a tenant that sets one key of a topic of 1,000 partitions makes each broker ask for as many nodes."""
+async def test_a_config_change_reads_no_states() -> None:
+    """Otherwise a tenant that sets one key of a topic of 1,000 partitions makes each broker read as many nodes."""
     member = Member(FakeEnsemble().connect(), broker_id=1)
     await member.start()
     await member.create_topic(None, "orders", partitions=3)
     await quiet()
-    asked: list[str] = []
+    requested: list[str] = []
     get_many = member.tree.get_many
 
     async def noted(wanted: Sequence[str]) -> list[Node | None]:
-        asked.extend(path for path in wanted if path.endswith("/state") and "/orders/" in path)
+        requested.extend(path for path in wanted if path.endswith("/state") and "/orders/" in path)
         return await get_many(wanted)
 
     member.tree.get_many = noted  # type: ignore[method-assign]
@@ -113,5 +113,5 @@ async def test_of_a_topic_whose_configuration_changed_no_state_is_read() -> None
     await quiet()
     assert member.image.topics["orders"].config["retention.ms"] == "7"
     assert len(member.image.topics["orders"].partitions) == 3
-    assert asked == []
+    assert requested == []
     await member.stop()

@@ -1,6 +1,4 @@
-"""Topic administration, client quotas and registrations through the store: what is refused, what is written, who
-wins races.
-"""
+"""Topic administration, client quotas and registrations through the store: refusals, writes and races."""
 
 from __future__ import annotations
 
@@ -34,14 +32,14 @@ async def ensemble() -> FakeEnsemble:
 async def member(ensemble: FakeEnsemble) -> AsyncIterator[Member]:
     """Broker 1 of three; brokers 1 and 2 host our instance, 3 does not."""
     members = [Member(ensemble.connect(), broker_id=id, controls=id == 1) for id in (1, 2, 3)]
-    for item in members:
-        await item.start()
+    for broker in members:
+        await broker.start()
     await members[0].until(lambda image: len(image.brokers) == 3)
     await members[0].publish_instance(OURS, [1, 2])
     await members[0].publish_instance(THEIRS, [1, 2, 3])
     yield members[0]
-    for item in members:
-        await item.stop()
+    for broker in members:
+        await broker.stop()
 
 
 async def create(member: Member, name: str, instance_id: str = OURS, **wanted: object) -> object:
@@ -84,10 +82,10 @@ async def test_unset_counts_are_the_instances_defaults(member: Member) -> None:
         ("x", {"assignment": {0: [1]}, "partitions": 1}, errors.Refused),
     ],
 )
-async def test_what_is_wrong_is_refused_and_changes_nothing(
+async def test_an_invalid_creation_is_refused_and_changes_nothing(
     member: Member, ensemble: FakeEnsemble, name: str, wanted: dict[str, object], refusal: type[errors.Refused]
 ) -> None:
-    """CTL-18, CTL-19, and nothing but user names in the message (CKA-17)."""
+    """CTL-18, CTL-19, with user-visible names only in the message (CKA-17)."""
     await create(member, "taken")
     await create(member, "a.b")
     before = ensemble.transactions
@@ -98,15 +96,15 @@ async def test_what_is_wrong_is_refused_and_changes_nothing(
     assert ensemble.transactions == before
 
 
-async def test_copies_are_spread_over_the_brokers_of_the_instance(member: Member) -> None:
-    """REP-1: as many as asked for, on different live brokers."""
+async def test_replicas_are_spread_over_the_brokers_of_the_instance(member: Member) -> None:
+    """REP-1: the requested number of replicas, on different live brokers."""
     topic = await member.create_topic(OURS, "orders", partitions=4, replication_factor=2)
     assert all(sorted(partition.replicas) == [1, 2] for partition in topic.partitions)
     assert {partition.replicas[0] for partition in topic.partitions} == {1, 2}
 
 
-async def test_a_broker_that_the_instance_leaves_is_given_no_further_replica(member: Member) -> None:
-    """It goes on serving what it holds, so its port stays in the document."""
+async def test_a_broker_that_the_instance_leaves_gets_no_new_replica(member: Member) -> None:
+    """It still serves its replicas, so its port stays in the document."""
     await member.publish_instance(OURS, [1, 2], leaving=(2,), generation=2)
     await member.until(lambda image: image.instances[OURS].document.leaving == (2,))
     topic = await member.create_topic(OURS, "orders", partitions=4)
@@ -115,7 +113,7 @@ async def test_a_broker_that_the_instance_leaves_is_given_no_further_replica(mem
         await create(member, "wide", replication_factor=2)
 
 
-def test_no_more_than_three_copies_are_kept() -> None:
+def test_no_more_than_three_replicas_are_allowed() -> None:
     brokers = {id: BrokerInfo(id, "127.0.0.1", 1, 1, None, 1) for id in range(1, 6)}
     with pytest.raises(errors.InvalidReplicationFactor, match="at most 3"):
         topic_plans.plan_creation(
@@ -141,7 +139,7 @@ async def test_a_dry_run_writes_nothing_and_shows_the_plan(member: Member, ensem
     assert ensemble.transactions == before
 
 
-async def test_of_two_creators_one_wins(member: Member) -> None:
+async def test_one_of_two_concurrent_creations_succeeds(member: Member) -> None:
     image = member.image
     outcomes = await asyncio.gather(
         *(member.store.create_topic(image, TopicSpec(OURS, "orders")) for _ in range(5)), return_exceptions=True
@@ -149,7 +147,7 @@ async def test_of_two_creators_one_wins(member: Member) -> None:
     assert sum(isinstance(outcome, errors.TopicExists) for outcome in outcomes) == 4
 
 
-async def test_a_hashed_name_is_written_down_beside_the_topic_and_goes_with_it(member: Member) -> None:
+async def test_a_hashed_name_is_stored_with_the_topic_and_deleted_with_it(member: Member) -> None:
     """CKA-15."""
     name = "x" * 249
     topic = await member.create_topic(OURS, name, partitions=1)
@@ -162,7 +160,7 @@ async def test_a_hashed_name_is_written_down_beside_the_topic_and_goes_with_it(m
     assert await member.tree.get(document) is None
 
 
-async def test_allow_lists_written_before_the_topic_hold_from_its_first_moment(member: Member) -> None:
+async def test_allow_lists_written_before_the_topic_apply_from_its_creation_on(member: Member) -> None:
     """CKA-11, for plain and for hashed names."""
     for name in ("orders", "x" * 249):
         internal = naming.internal_topic(OURS, name)
@@ -190,7 +188,7 @@ async def test_a_deleted_topic_leaves_nothing_and_its_name_is_free(member: Membe
 
 
 async def test_an_instance_cannot_touch_anothers_topic(member: Member) -> None:
-    """CKA-10: unknown and foreign are refused alike."""
+    """CKA-10: unknown and foreign topics are refused alike."""
     await create(member, "orders", THEIRS)
     for name in ("orders", "nothing", f"{THEIRS}.orders", "__usage"):
         refusals = set()
@@ -212,7 +210,7 @@ async def test_a_frozen_or_leaving_instance_gets_no_topics(member: Member, state
         await create(member, "orders")
 
 
-async def test_an_instance_has_no_more_partitions_than_it_was_sold(member: Member) -> None:
+async def test_an_instance_has_no_more_partitions_than_its_limit(member: Member) -> None:
     await member.publish_instance(OURS, [1, 2], partitions_max=4, generation=2)
     await create(member, "one", partitions=3)
     with pytest.raises(errors.PolicyViolation):
@@ -222,7 +220,7 @@ async def test_an_instance_has_no_more_partitions_than_it_was_sold(member: Membe
     await create(member, "two", partitions=1)
 
 
-async def test_what_one_request_makes_counts_together(member: Member) -> None:
+async def test_all_creations_of_one_request_count_together(member: Member) -> None:
     await member.publish_instance(OURS, [1, 2], partitions_max=4, generation=2)
     before = member.image
     item = await member.store.create_topic(before, TopicSpec(OURS, "one", partitions=3))
@@ -233,7 +231,7 @@ async def test_what_one_request_makes_counts_together(member: Member) -> None:
         await member.store.create_topic(member.image, TopicSpec(OURS, "three", partitions=1), beside=[item, two])
 
 
-async def test_growing_keeps_what_is_there_and_gives_the_added_partitions_leaders(member: Member) -> None:
+async def test_growth_keeps_existing_partitions_and_gives_new_ones_leaders(member: Member) -> None:
     """REP-35, ASG-9."""
     before = await member.create_topic(OURS, "orders", partitions=2)
     plan = await member.store.create_partitions(member.image, TopicGrowth(OURS, "orders", total=5))
@@ -266,7 +264,7 @@ async def test_wrong_growth_is_refused(
         )
 
 
-async def test_a_config_change_that_lost_a_race_is_made_again_on_what_the_winner_left(member: Member) -> None:
+async def test_a_config_change_that_lost_a_race_is_applied_to_the_new_value(member: Member) -> None:
     topic = await member.create_topic(OURS, "orders", config={"retention.ms": "1"})
     interrupted = []
 
@@ -319,16 +317,16 @@ async def test_a_quota_is_in_force_in_the_next_image_and_falls_back_when_removed
     await member.until(lambda image: limit() == (1_000.0, 8))
 
 
-async def test_an_emptied_quota_takes_its_empty_parents_along(member: Member, ensemble: FakeEnsemble) -> None:
+async def test_an_empty_quota_is_deleted_with_its_empty_parents(member: Member, ensemble: FakeEnsemble) -> None:
     """QUO-73."""
     pair, alone = entity("alice", "etl"), entity("alice")
-    for item in (pair, alone):
+    for quota_entity in (pair, alone):
         await member.store.alter_client_quotas(
-            member.image, instance_id=OURS, entity=item, changes={"consumer_byte_rate": 7.0}
+            member.image, instance_id=OURS, entity=quota_entity, changes={"consumer_byte_rate": 7.0}
         )
-    for item in (alone, pair):
+    for quota_entity in (alone, pair):
         await member.store.alter_client_quotas(
-            member.image, instance_id=OURS, entity=item, changes={"consumer_byte_rate": None}
+            member.image, instance_id=OURS, entity=quota_entity, changes={"consumer_byte_rate": None}
         )
     assert [path for path in ensemble.nodes if path.startswith(("/config/users/", "/config/clients/"))] == []
 
@@ -373,7 +371,7 @@ async def test_blocks_of_producer_ids_never_overlap(member: Member, ensemble: Fa
     assert json.loads(ensemble.nodes[paths.PRODUCER_ID_BLOCK].data)["block_end"] == "5999"
 
 
-async def test_an_acknowledgement_is_of_this_session_and_can_be_taken_back(
+async def test_an_acknowledgement_belongs_to_the_session_and_can_be_withdrawn(
     member: Member, ensemble: FakeEnsemble
 ) -> None:
     path = paths.instance_ack(OURS, 1)

@@ -1,5 +1,6 @@
-"""A topic that was deleted and made again under its name has nodes with the versions of the first one's. Whoever has
-not heard of it, and writes what it decided about the first one, hits nothing.
+"""Nodes of a recreated topic have the same versions as those of the deleted one.
+
+A writer with an outdated image, which decided about the deleted topic, must not change them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ async def member(ensemble: FakeEnsemble) -> AsyncIterator[Member]:
 
 
 async def _made_again(member: Member) -> ClusterImage:
-    """The image before; the topic of its name is another one from here on."""
+    """Recreates the topic and returns the image before."""
     before = member.image
     await member.store.delete_topic(before, instance_id=OURS, name="orders")
     await member.until(lambda image: TOPIC not in image.topics)
@@ -50,14 +51,16 @@ async def _made_again(member: Member) -> ClusterImage:
 
 
 def _state_write(ensemble: FakeEnsemble, image: ClusterImage) -> StateWrite:
-    """What `image` has somebody write who has led for a while."""
+    """Returns the write that a long-time leader with `image` would send."""
     partition, topic = image.topics[TOPIC].partitions[0], image.topics[TOPIC]
     node = ensemble.nodes[paths.partition_state(TOPIC, 0)]
     document = replace(PartitionStateDocument.from_json(node.data), leader_epoch=7)
     return StateWrite(TOPIC, 0, document, partition.version, identity=topic.identity)
 
 
-async def test_who_led_a_topic_writes_no_isr_of_the_one_made_again(member: Member, ensemble: FakeEnsemble) -> None:
+async def test_a_leader_of_a_deleted_topic_writes_no_isr_of_the_recreated_one(
+    member: Member, ensemble: FakeEnsemble
+) -> None:
     before = await _made_again(member)
     late, present = _state_write(ensemble, before), _state_write(ensemble, member.image)
 
@@ -65,7 +68,7 @@ async def test_who_led_a_topic_writes_no_isr_of_the_one_made_again(member: Membe
     assert await member.store.write_isrs([present]) == []
 
 
-async def test_a_controller_with_a_late_image_writes_no_state_of_the_one_made_again(
+async def test_a_controller_with_an_old_image_writes_no_state_of_the_recreated_topic(
     member: Member, ensemble: FakeEnsemble
 ) -> None:
     before = await _made_again(member)
@@ -76,7 +79,7 @@ async def test_a_controller_with_a_late_image_writes_no_state_of_the_one_made_ag
     assert await member.store.write_states(held_epoch, [late]) == [late]
 
 
-async def test_a_controller_with_a_late_image_does_not_delete_the_one_made_again(
+async def test_a_controller_with_an_old_image_does_not_delete_the_recreated_topic(
     member: Member, ensemble: FakeEnsemble
 ) -> None:
     before = await _made_again(member)
@@ -88,9 +91,7 @@ async def test_a_controller_with_a_late_image_does_not_delete_the_one_made_again
     assert set(ensemble.nodes) == nodes
 
 
-async def test_who_deletes_a_topic_by_a_late_image_leaves_the_one_made_again(
-    member: Member, ensemble: FakeEnsemble
-) -> None:
+async def test_a_deletion_with_an_old_image_leaves_the_recreated_topic(member: Member, ensemble: FakeEnsemble) -> None:
     before = await _made_again(member)
 
     with pytest.raises(errors.UnknownTopic):
@@ -98,7 +99,7 @@ async def test_who_deletes_a_topic_by_a_late_image_leaves_the_one_made_again(
     assert paths.topic_deletion(TOPIC) not in ensemble.nodes
 
 
-async def test_a_topic_that_was_made_without_a_node_of_its_id_is_written_and_deleted_as_well(
+async def test_a_topic_without_an_identity_node_is_written_and_deleted_too(
     member: Member, ensemble: FakeEnsemble
 ) -> None:
     topic = member.image.topics[TOPIC]

@@ -1,4 +1,4 @@
-"""What a user's document becomes."""
+"""Alterations of user documents."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def alter(before: UserDocument | None, **fields: object) -> UserDocument | None:
     return altered("alice", before, UserAlteration(**fields), NOW_MS)  # type: ignore[arg-type]
 
 
-def test_a_user_is_made_changed_and_removed() -> None:
+def test_a_user_is_created_changed_and_removed() -> None:
     made = alter(None, superuser=1, expires_at_ms=9_000, added_secrets=(secret("a"),))
     assert made is not None
     assert (made.superuser, made.disabled, made.expires_at_ms, made.created_at_ms) == (True, False, 9_000, NOW_MS)
@@ -53,12 +53,12 @@ def test_a_secret_is_rotated_through_two_live_ones() -> None:
     first = alter(None, added_secrets=(secret("a"),))
     both = alter(first, added_secrets=(secret("b", "other"),))
     assert both is not None
-    assert [each.id for each in both.secrets] == ["a", "b"]
+    assert [kept.id for kept in both.secrets] == ["a", "b"]
     with pytest.raises(errors.PolicyViolation, match="2 secrets already"):
         alter(both, added_secrets=(secret("c"),))
     rotated = alter(both, removed_secrets=("a",), added_secrets=(secret("c"),))
     assert rotated is not None
-    assert [each.id for each in rotated.secrets] == ["b", "c"]
+    assert [kept.id for kept in rotated.secrets] == ["b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,9 @@ def test_a_secret_is_rotated_through_two_live_ones() -> None:
         (None, {"added_secrets": (secret("b", salt=b"x" * 65),)}, errors.UnacceptableCredential),
     ],
 )
-def test_what_cannot_be_done_is_refused(before: str | None, fields: dict[str, object], error: type[Exception]) -> None:
+def test_an_impossible_alteration_is_refused(
+    before: str | None, fields: dict[str, object], error: type[Exception]
+) -> None:
     with pytest.raises(error):
         alter(before and user(before, "pw"), **fields)
 
@@ -85,14 +87,14 @@ def test_what_cannot_be_done_is_refused(before: str | None, fields: dict[str, ob
 @pytest.mark.parametrize(
     "changes", [{"mechanism": 3}, {"iterations": 4_095}, {"iterations": 16_385}, {"salted_password": b"short"}]
 )
-def test_a_verifier_that_proves_nothing_is_refused(changes: dict[str, object]) -> None:
+def test_an_insecure_verifier_is_refused(changes: dict[str, object]) -> None:
     (given,) = secret("a", mechanisms=(1,)).verifiers
     with pytest.raises(errors.UnacceptableCredential):
         user_plans.verifier_of(replace(given, **changes))
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "ä" * 43, "a\tb", *RESERVED_NAMES])
-def test_a_name_that_nobody_can_have_is_refused(name: str) -> None:
+def test_an_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(errors.UnacceptableCredential):
         user_plans.check_name(name)
     user_plans.check_name("x" * 255)
@@ -104,20 +106,20 @@ def scram(before: UserDocument | None, deleted: set[int] = frozenset(), *upserte
     return user_plans.with_scram_credentials("alice", before, frozenset(deleted), verifiers, "scram-1", NOW_MS)
 
 
-def test_an_upsertion_leaves_one_secret_of_its_mechanism() -> None:
+def test_an_upsert_leaves_one_secret_of_its_mechanism() -> None:
     after = scram(user("alice", "old", "new"), set(), 1)
     assert after is not None
-    assert [(each.id, [one.mechanism for one in each.verifiers]) for each in after.secrets] == [
+    assert [(kept.id, [verifier.mechanism for verifier in kept.verifiers]) for kept in after.secrets] == [
         ("secret-1", [2]),
         ("secret-2", [2]),
         ("scram-1", [1]),
     ]
     both = scram(after, set(), 1, 2)
     assert both is not None
-    assert [each.id for each in both.secrets] == ["scram-1"]
+    assert [kept.id for kept in both.secrets] == ["scram-1"]
 
 
-def test_a_user_without_credentials_is_gone_unless_something_else_is_said_of_it() -> None:
+def test_a_user_without_credentials_is_removed_unless_it_has_other_settings() -> None:
     plain = user("alice", "old")
     assert scram(plain, {1, 2}) is None
     assert scram(plain, {1}) is not None
@@ -129,7 +131,7 @@ def test_a_user_without_credentials_is_gone_unless_something_else_is_said_of_it(
         scram(None, {1})
 
 
-def test_an_instance_has_so_many_users_and_what_is_in_flight_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_users_is_limited_and_includes_those_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_flight_users, "USERS_MAX", 2)
     now_ms = [0]
     flight = InFlightUsers(lambda: now_ms[0])
@@ -144,35 +146,35 @@ def test_an_instance_has_so_many_users_and_what_is_in_flight_counts(monkeypatch:
     flight.check(shown, "ins-bbbbbbbb", "carol", None, user("carol", "pw"))
     flight.note(HERE, "alice", None)
     flight.check(shown, HERE, "carol", None, user("carol", "pw"))
-    # Somebody else removed what was written here: it cannot count for ever.
+    # Another writer removed what was written here, so it must not count for ever.
     now_ms[0] += in_flight_users.IN_FLIGHT_MS_MAX + 1
     flight.check(shown, HERE, "dora", None, user("dora", "pw"))
 
 
-def test_users_of_an_instance_weigh_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = user("alice", "pw")
-    weight = user_plans.weight_of("alice", one)
+def test_the_size_of_all_users_of_an_instance_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    alice = user("alice", "pw")
+    weight = user_plans.weight_of("alice", alice)
     monkeypatch.setattr(in_flight_users, "USERS_BYTES_MAX", 2 * weight)
     flight = InFlightUsers(lambda: 0)
-    bob = replace(one, name="bobby")
-    flight.check({"alice": one}, HERE, "bobby", None, bob)
+    bob = replace(alice, name="bobby")
+    flight.check({"alice": alice}, HERE, "bobby", None, bob)
     with pytest.raises(errors.PolicyViolation, match="weigh"):
-        flight.check({"alice": one, "bobby": bob}, HERE, "carol", None, replace(one, name="carol"))
-    # What makes it smaller is always possible.
-    flight.check({"alice": one, "bobby": bob}, HERE, "bobby", bob, replace(bob, secrets=()))
+        flight.check({"alice": alice, "bobby": bob}, HERE, "carol", None, replace(alice, name="carol"))
+    # Making it smaller is always possible.
+    flight.check({"alice": alice, "bobby": bob}, HERE, "bobby", bob, replace(bob, secrets=()))
 
 
 @pytest.mark.parametrize("name", ["alice", "ä name", 'a"b'])
 @pytest.mark.parametrize("passwords", [(), ("a",), ("a", "b")])
-def test_a_user_weighs_its_document_its_path_and_its_node(name: str, passwords: tuple[str, ...]) -> None:
+def test_the_size_of_a_user_includes_document_path_and_node(name: str, passwords: tuple[str, ...]) -> None:
     document = replace(user(name, *passwords), created_at_ms=1_700_000_000_000)
     node = paths.sanitise(name)
     stored = len(document.to_json()) + len(paths.instance_user(HERE, node)) + NODE_BYTES
     assert stored <= user_plans.weight_of(node, document) <= stored + 20 * (2 + len(passwords))
 
 
-def test_the_heaviest_user_is_within_what_one_may_weigh() -> None:
-    """Three secrets come about when Kafka's call replaces one mechanism of two secrets."""
+def test_the_largest_possible_user_is_within_the_limit() -> None:
+    """Three secrets result when Kafka's call replaces one mechanism of two secrets."""
     name = "ä" * 42
     heavy = tuple(
         Secret(

@@ -1,4 +1,4 @@
-"""The image converges: whatever was written, in whatever bursts, it ends up equal to a fresh load (ZK-32, ZK-33)."""
+"""The image converges: after any writes in any bursts it equals a fresh load (ZK-32, ZK-33)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def fresh_load(ensemble: FakeEnsemble) -> ClusterImage:
 
 
 async def image_everywhere(ensemble: FakeEnsemble, *members: Member) -> ClusterImage:
-    """The image of a fresh load once all members show it, or the last one: their readings are paced."""
+    """Returns the image of a fresh load once all members show it, or the last one: their reads are rate-limited."""
     deadline_s = time.monotonic() + EVERYWHERE_WITHIN_S
     while True:
         await quiet()
@@ -147,7 +147,7 @@ async def publish(member: Member, instance_id: str, **fields: object) -> None:
 
 
 async def write_state(member: Member, instance_id: str, name: str, index: int) -> None:
-    """What a leader writes of one partition, by what its image says of it."""
+    """Writes the partition state that a leader would write, based on its image."""
     topic = member.image.instances[instance_id].topic(name)
     if topic is None or index >= len(topic.partitions) or topic.partitions[index].version is None:
         return
@@ -159,7 +159,7 @@ async def write_state(member: Member, instance_id: str, name: str, index: int) -
 
 
 async def allow(member: Member, instance_id: str, name: str, address: str) -> None:
-    """What the control plane writes for an IP allow-list."""
+    """Writes an IP allow-list like the control plane."""
     topic = member.image.instances[instance_id].topic(name)
     if topic is None:
         return
@@ -181,7 +181,7 @@ async def set_user(member: Member, instance_id: str, name: str, *, disabled: boo
 async def set_acl(member: Member, instance_id: str, principal: str, *, entries: int) -> None:
     pattern = ResourcePattern(ResourceType.TOPIC, "orders", PatternType.PREFIXED)
     operations = list(AclOperation)[:entries]
-    every = frozenset(AclEntry(f"User:{principal}", "*", each, Permission.ALLOW) for each in operations)
+    every = frozenset(AclEntry(f"User:{principal}", "*", operation, Permission.ALLOW) for operation in operations)
     document = AclDocument(pattern=pattern, entries=every) if every else None
     await write_document(member, instance_id, ACLS, pattern.node_name, document)
 
@@ -229,9 +229,9 @@ def test_any_sequence_of_writes_ends_in_the_image_of_a_fresh_load(plan: list[tup
         assert member.image == expected
         assert reader.image == expected
         assert is_complete(expected)
-        for item in (member, reader):
-            await item.stop()
-            assert item.fatal == []
+        for watching in (member, reader):
+            await watching.stop()
+            assert watching.fatal == []
 
     asyncio.run(play())
 
@@ -253,8 +253,8 @@ async def test_a_burst_of_changes_becomes_few_images() -> None:
     await member.stop()
 
 
-async def test_very_many_instances_at_once_come_in_images_of_a_few_hundred() -> None:
-    """Whoever subscribed looks at each of an image's new instances within one turn of the loop."""
+async def test_very_many_new_instances_are_published_in_images_of_a_few_hundred() -> None:
+    """Subscribers process each new instance of an image without yielding to the event loop."""
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1, controls=False)
     await member.start()
@@ -281,7 +281,7 @@ async def test_very_many_instances_at_once_come_in_images_of_a_few_hundred() -> 
     ],
 )
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"partitions": 7}', b"\xff", b"null", b'{"partitions":{"x":[]}}'])
-async def test_a_malformed_document_changes_nothing_and_stops_nobody(path: str, body: bytes) -> None:
+async def test_a_malformed_document_changes_nothing_and_stops_no_broker(path: str, body: bytes) -> None:
     """QUO-75, for every kind of document."""
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1, controls=False)
@@ -320,7 +320,7 @@ async def test_a_malformed_document_changes_nothing_and_stops_nobody(path: str, 
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", b"null"])
-async def test_what_is_set_for_brokers_stays_in_force_while_its_document_makes_no_sense(body: bytes) -> None:
+async def test_broker_settings_stay_in_force_while_their_document_is_unreadable(body: bytes) -> None:
     """QUO-75, also at the start of a session."""
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1, controls=False)
@@ -337,7 +337,7 @@ async def test_what_is_set_for_brokers_stays_in_force_while_its_document_makes_n
     await member.tree.commit([Create(f"{paths.BROKER_CONFIGS}/one", b"{}")])
     await quiet()
     assert member.image.broker_configs == known
-    assert member.image.brokers is registered, "the log of settings says nothing of who is registered"
+    assert member.image.brokers is registered, "the log of settings does not concern registrations"
     member.watcher.mark(Part.EVERYTHING)
     await quiet()
     assert member.image.broker_configs == known
@@ -351,7 +351,7 @@ async def test_what_is_set_for_brokers_stays_in_force_while_its_document_makes_n
 
 
 async def overlook_both(ensemble: FakeEnsemble, writer: Member, reader: Member) -> None:
-    """The reader is cut off while both instances are written and the notes of it are cleaned away."""
+    """The reader is disconnected while both instances are written and the change nodes for them are deleted."""
     ensemble.suspend(reader.tree)
     await quiet()
     for instance_id in INSTANCES:
@@ -377,8 +377,8 @@ async def test_change_nodes_cleaned_before_they_were_read_make_the_reader_read_e
         await member.stop()
 
 
-async def test_a_whole_reading_that_fails_on_the_way_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The logs were taken for read when it began: what they said of before is in no other reading."""
+async def test_a_complete_read_that_fails_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logs counted as read when it began, so no other read includes their earlier changes."""
     ensemble = FakeEnsemble()
     writer, reader = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2, controls=False)
     await writer.start()
@@ -405,10 +405,10 @@ async def test_a_whole_reading_that_fails_on_the_way_is_begun_again(monkeypatch:
         await member.stop()
 
 
-async def test_a_whole_reading_that_is_asked_for_during_another_one_comes_after_it(
+async def test_a_complete_read_requested_during_another_one_follows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever asks stood still meanwhile (decision 62), and believes only what was read since."""
+    """The caller was suspended meanwhile (decision 62) and trusts only what was read since."""
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1, controls=False)
     await member.start()
@@ -443,7 +443,7 @@ async def test_only_old_change_nodes_are_cleaned() -> None:
     await member.stop()
 
 
-async def test_the_last_image_stays_while_zookeeper_is_away() -> None:
+async def test_the_last_image_stays_while_zookeeper_is_unavailable() -> None:
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1)
     await member.start()
@@ -460,8 +460,8 @@ async def test_the_last_image_stays_while_zookeeper_is_away() -> None:
     await member.stop()
 
 
-async def test_changes_that_follow_each_other_fast_are_read_together() -> None:
-    """Each reading costs every broker milliseconds, whoever of its tenants makes the changes."""
+async def test_changes_in_quick_succession_are_read_together() -> None:
+    """Each read costs every broker milliseconds, whichever tenant makes the changes."""
     ensemble = FakeEnsemble()
     writer, reader = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2, controls=False)
     await writer.start()

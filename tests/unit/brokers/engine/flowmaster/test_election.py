@@ -1,4 +1,4 @@
-"""One broker is flow master at a time, in epochs that only grow, and only while its session is connected (CKA-21)."""
+"""One broker is flow master at a time, in increasing epochs, and only while its session is connected (CKA-21)."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_one_of_several_is_elected_and_all_know_it() -> None:
+async def test_one_of_several_brokers_is_elected_and_all_know_it() -> None:
     ensemble = FakeEnsemble()
     async with AsyncExitStack() as stack:
         members = [await stack.enter_async_context(member(ensemble, id)) for id in (1, 2, 3)]
-        await until(lambda: len({each.seen for each in members}) == 1 and members[0].seen != NO_BROKER)
-        masters = [each for each in members if each.election.epoch is not None]
-        assert [each.id for each in masters] == [members[0].seen]
+        await until(lambda: len({candidate.seen for candidate in members}) == 1 and members[0].seen != NO_BROKER)
+        masters = [candidate for candidate in members if candidate.election.epoch is not None]
+        assert [candidate.id for candidate in masters] == [members[0].seen]
         assert masters[0].election.epoch == members[0].current.image.flow_master_epoch == 1
 
 
-async def test_when_it_dies_another_one_is_elected_in_the_next_epoch() -> None:
+async def test_after_its_death_another_broker_is_elected_in_the_next_epoch() -> None:
     ensemble = FakeEnsemble()
     async with member(ensemble, 1) as first:
         await until(lambda: first.election.epoch == 1)
@@ -84,7 +84,7 @@ async def test_when_it_dies_another_one_is_elected_in_the_next_epoch() -> None:
             assert second.current.image.flow_master_epoch == 2
 
 
-async def test_who_is_cut_off_from_zookeeper_answers_nothing_before_its_session_can_end() -> None:
+async def test_a_broker_without_zookeeper_stops_answering_before_its_session_can_expire() -> None:
     ensemble = FakeEnsemble()
     async with member(ensemble, 1) as only:
         await until(lambda: only.election.epoch == 1)
@@ -95,7 +95,7 @@ async def test_who_is_cut_off_from_zookeeper_answers_nothing_before_its_session_
         await until(lambda: only.election.epoch == 1)
 
 
-async def test_another_session_of_the_same_broker_is_another_epoch() -> None:
+async def test_a_new_session_of_the_same_broker_is_a_new_epoch() -> None:
     ensemble = FakeEnsemble()
     async with member(ensemble, 1) as only:
         await until(lambda: only.election.epoch == 1)

@@ -1,4 +1,6 @@
-"""What the flow master gives: to whom wants it, never more than was bought, and nobody is starved (CKA-34…37)."""
+"""Shares of the flow master: they follow demand, never exceed the limit in total, and starve no broker (CKA-34 to
+CKA-37).
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,18 @@ from tests.testkit.flow import Report, World
 
 MB = 1_000_000
 THREE = {1: 1, 2: 1, 3: 1}
-# A policy may go back to the static shares slowly.
+# A policy may return to the static shares slowly.
 ROUNDS_OF_REST = 60
 
 
-def test_one_hot_broker_has_nearly_everything_within_three_reports() -> None:
+def test_one_hot_broker_gets_nearly_everything_within_three_reports() -> None:
     world = World(20 * MB, THREE)
     world.nodes[2].wanted_bps = 100 * MB
     for _ in range(3):
         world.round()
     assert world.shares[1] >= 0.93 * 20 * MB
     assert world.sum_bps <= 20 * MB
-    assert min(world.shares) >= 20 * MB // 3 // 40, "whoever begins can begin"
+    assert min(world.shares) >= 20 * MB // 3 // 40, "a new broker gets a share"
 
 
 def test_the_hot_spot_moves_and_the_bandwidth_follows_within_three_reports() -> None:
@@ -42,7 +44,7 @@ def test_the_hot_spot_moves_and_the_bandwidth_follows_within_three_reports() -> 
     assert world.shares[2] >= 0.93 * 20 * MB
 
 
-def test_when_nobody_wants_anything_all_are_static_again_and_the_ledger_is_empty() -> None:
+def test_without_demand_all_shares_are_static_again_and_the_ledger_is_empty() -> None:
     world = World(21 * MB, THREE)
     world.nodes[1].wanted_bps = 100 * MB
     for _ in range(4):
@@ -62,7 +64,7 @@ def test_idle_limits_cost_the_master_nothing() -> None:
     assert len(world.ledger) == 0
 
 
-def test_while_everybody_has_room_all_are_static() -> None:
+def test_while_static_shares_are_sufficient_all_shares_are_static() -> None:
     world = World(21 * MB, THREE)
     world.nodes[1].wanted_bps = 5 * MB
     for _ in range(3):
@@ -70,19 +72,19 @@ def test_while_everybody_has_room_all_are_static() -> None:
     assert world.shares == [7 * MB] * 3
 
 
-def test_a_share_is_raised_only_when_the_others_have_said_that_theirs_is_lower() -> None:
+def test_a_share_is_raised_only_after_the_others_reported_lower_ones() -> None:
     world = World(20 * MB, THREE)
     world.nodes[1].wanted_bps = 100 * MB
     for _ in range(7):
         world.round(silent=(3,))
         assert world.sum_bps <= 20 * MB
     static_bps = world.layout.static_bps(20 * MB)
-    assert world.shares[2] == static_bps[3], "who says nothing keeps its share"
+    assert world.shares[2] == static_bps[3], "a silent broker keeps its share"
     assert 13 * MB - MB <= world.shares[0] <= 20 * MB - static_bps[3]
 
 
-def test_whoever_is_silent_keeps_its_last_share_and_the_others_share_the_rest() -> None:
-    """CKA-44, by CKafka's own policy."""
+def test_a_silent_broker_keeps_its_last_share_and_the_others_share_the_rest() -> None:
+    """CKA-44, with CKafka's own policy."""
     world = World(90, THREE, "normalised")
     for id, wanted in ((1, 30), (2, 10), (3, 28)):
         world.nodes[id].wanted_bps = wanted
@@ -96,7 +98,7 @@ def test_whoever_is_silent_keeps_its_last_share_and_the_others_share_the_rest() 
     assert world.shares[0] > world.shares[1]
 
 
-def test_a_silent_broker_falls_back_to_no_more_than_it_had_and_the_next_report_brings_it_back() -> None:
+def test_a_silent_broker_falls_back_to_at_most_its_last_share_until_its_next_report() -> None:
     world = World(20 * MB, THREE)
     world.nodes[1].wanted_bps = 100 * MB
     for _ in range(4):
@@ -110,8 +112,8 @@ def test_a_silent_broker_falls_back_to_no_more_than_it_had_and_the_next_report_b
     assert world.shares[0] >= 0.93 * 20 * MB
 
 
-def test_another_layout_is_static_for_an_interval_and_shared_out_again_behind_it() -> None:
-    """CKA-34, CKA-43: the leaders of a dead broker move."""
+def test_a_new_layout_is_static_for_an_interval_and_distributed_afterwards() -> None:
+    """CKA-34, CKA-43: leaderships of a dead broker move."""
     world = World(60 * MB, {1: 2, 2: 2, 3: 2})
     world.nodes[1].wanted_bps = 500 * MB
     for _ in range(4):
@@ -124,7 +126,7 @@ def test_another_layout_is_static_for_an_interval_and_shared_out_again_behind_it
     assert world.shares[0] >= 0.9 * 60 * MB
 
 
-def test_a_new_master_changes_nothing_before_everybody_reported_to_it() -> None:
+def test_a_new_master_changes_nothing_before_every_broker_reported() -> None:
     """CKA-36."""
     world = World(20 * MB, THREE)
     world.nodes[1].wanted_bps = 100 * MB
@@ -141,7 +143,7 @@ def test_a_new_master_changes_nothing_before_everybody_reported_to_it() -> None:
     assert world.shares[1] >= 0.93 * 20 * MB
 
 
-def test_what_was_bought_is_in_force_within_two_intervals() -> None:
+def test_a_new_limit_is_in_force_within_two_intervals() -> None:
     """CKA-37."""
     world = World(20 * MB, THREE)
     world.nodes[1].wanted_bps = 100 * MB
@@ -155,7 +157,7 @@ def test_what_was_bought_is_in_force_within_two_intervals() -> None:
     assert world.shares[0] >= 0.93 * 40 * MB
 
 
-def test_a_report_older_than_another_one_is_ignored() -> None:
+def test_an_outdated_report_is_ignored() -> None:
     ledger = FlowLedger(0)
     assert ledger.begin(1, 7, 2, 0)
     assert not ledger.begin(1, 7, 2, 0)
@@ -164,7 +166,7 @@ def test_a_report_older_than_another_one_is_ignored() -> None:
     assert ledger.begin(1, 8, 1, 0)
 
 
-def test_a_share_made_of_something_else_is_not_answered() -> None:
+def test_a_share_with_another_basis_is_not_answered() -> None:
     ledger, layout = FlowLedger(0), Layout.of(THREE, None, "adaptive")
     ledger.begin(1, 1, 1, 0)
     line = ReportedFlow(layout.basis(20) + 1, 20, 7, 7, 70)
@@ -172,7 +174,7 @@ def test_a_share_made_of_something_else_is_not_answered() -> None:
     assert ledger.take(4, ("ins-aaaaaaaa", 0, ""), line._replace(basis=layout.basis(20)), layout, 0) is None
 
 
-def test_invented_clients_of_an_instance_fill_no_more_than_its_own_places() -> None:
+def test_invented_clients_of_an_instance_use_only_its_own_capacity() -> None:
     ledger, layout = FlowLedger(0), Layout.of(THREE, None, "adaptive")
     ledger.begin(1, 1, 1, 0)
     line = ReportedFlow(layout.basis(9_000), 9_000, 3_000, 3_000, 9_000)
@@ -197,14 +199,14 @@ def test_noisy_demand_that_fits_leaves_the_shares_alone(policy: str) -> None:
     assert world.shares == [10 * MB] * 3
 
 
-# -- whatever is lost, late or dead ------------------------------------------------------------------------------------
+# -- lost and late messages, dead brokers ------------------------------------------------------------------------------
 
 WHAT = ("report", "report", "report", "lose", "drop", "late", "old", "demand", "time", "time", "master", "kill", "move")
 steps = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(1, 4), st.integers(0, 5)), max_size=120)
 
 
 class Storm:
-    """Applies steps and holds the invariant behind each."""
+    """Applies steps and checks the invariant after each."""
 
     def __init__(self, policy: str) -> None:
         self.world = World(10 * MB + 1, {1: 1, 2: 2, 3: 1, 4: 3}, policy)
@@ -222,7 +224,7 @@ class Storm:
                     if answer is not None and what == "report":
                         node.apply(answer, world.now_ms)
             case "old" if self.delayed:
-                # Its broker has given it up; the answer reaches nobody.
+                # Its broker no longer waits, and the response is lost.
                 world.answer(self.delayed.pop(number % len(self.delayed)))
             case "demand":
                 node.wanted_bps = (0, 1, MB, 5 * MB, 20 * MB, 500 * MB)[number]
@@ -231,11 +233,11 @@ class Storm:
                 world.expire()
             case "master":
                 world.new_master()
-            case "kill" if len([each for each in world.nodes.values() if each.is_alive]) > 1:
+            case "kill" if len([node for node in world.nodes.values() if node.is_alive]) > 1:
                 node.is_alive = False
                 world.lay_out(dict(world.layout.leaders))
             case "move":
-                leaders = {each: (each + number) % 3 for each in world.nodes}
+                leaders = {node: (node + number) % 3 for node in world.nodes}
                 world.lay_out(leaders)
         assert world.sum_bps <= world.limit_bps
         assert all(int(world.nodes[leader].flow.share_bps) > 0 for leader in world.layout.leaders)
@@ -243,7 +245,7 @@ class Storm:
 
 @settings(deadline=None, max_examples=examples(2_000))
 @given(steps, st.sampled_from(["adaptive", "normalised"]))
-def test_shares_in_force_never_sum_up_to_more_than_was_bought(moves: list[Any], policy: str) -> None:
+def test_shares_in_force_never_exceed_the_limit_in_total(moves: list[Any], policy: str) -> None:
     storm = Storm(policy)
     for move in moves:
         storm.step(*move)

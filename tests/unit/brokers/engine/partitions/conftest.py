@@ -1,4 +1,4 @@
-"""A partition that this broker leads alone, or with a follower."""
+"""Fixtures of partitions that this broker leads, alone or with a follower."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def partition(table: PartitionTable) -> Partition:
 
 @pytest.fixture
 def replicated(table: PartitionTable) -> Partition:
-    """Broker 2 follows, and is in sync: what it has not fetched is not committed."""
+    """Partition with broker 2 as an in-sync follower: records that it has not fetched are not committed."""
     return table.become_leader("ins-a.orders", 0, TOPIC_ID, 3, {}, now_ms=NOW_MS, role=PartitionRole((1, 2), (1, 2)))

@@ -1,4 +1,4 @@
-"""A cleaning process that goes no further than it is let: from one piece of I/O or one event to the next."""
+"""A cleaner process that tests run step by step, from one I/O operation or event to the next."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ DEADLINE_S: Final = 30.0
 
 
 class Killed(BaseException):
-    """Ends the run wherever it is."""
+    """Ends the run at its current step."""
 
 
 class SteppedRun:
-    """The real run over the real files in a thread that waits at every step. `error` is what it ended with, if so."""
+    """A real run over real files, in a thread that waits at every step; `error` is the exception that ended it, if
+    any.
+    """
 
     def __init__(self, job: Job) -> None:
         self.is_over = False
@@ -30,7 +32,7 @@ class SteppedRun:
         self._thread.start()
 
     def step(self) -> Event | None:
-        """Lets it go on to its next stop; the event, if it told one there."""
+        """Runs to the next step and returns the event that was reported there, if any."""
         assert not self.is_over
         self._event = None
         self._go.release()
@@ -50,7 +52,7 @@ class SteppedRun:
     def _run(self, job: Job) -> None:
         try:
             self._wait()
-            # A budget that is always overdrawn: it waits at every read and every write.
+            # A rate limit that is always exceeded: the run waits at every read and every write.
             Run(job, self._report, Pacer(1.0, lambda: 0.0, lambda _: self._pause())).run()
         except (CleaningFailed, OSError) as error:
             self.error = error

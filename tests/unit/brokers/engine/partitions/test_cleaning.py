@@ -1,6 +1,4 @@
-"""The cleaner's accountings over a table: what is due, what is kept out, checkpoints over restarts and re-created
-topics.
-"""
+"""Cleaning of a table's logs: due and excluded logs, and checkpoints over restarts and recreated topics."""
 
 from __future__ import annotations
 
@@ -57,7 +55,7 @@ def _do(cleaner: Cleaner, work: Work, now_ms: int = NOW_MS) -> Finished:
 
 
 def _prepare(cleaner: Cleaner, work: Work) -> list[Event]:
-    """What comes before the first swap, and what the run told."""
+    """Runs the steps before the first swap and returns the event of the run."""
     work.make_durable()
     cleaner.durable(work)
     if work.is_first:
@@ -96,7 +94,7 @@ def test_only_compacted_topics_are_cleaned_and_the_dirtiest_first(tmp_path: Path
     table.close()
 
 
-def test_the_lags_hold_cleaning_back_or_force_it(tmp_path: Path) -> None:
+def test_the_compaction_lags_delay_or_force_cleaning(tmp_path: Path) -> None:
     """CMP-2, CMP-12, CMP-14."""
     table = opened(tmp_path)
     lagging = _lead(table, "lagging", min_compaction_lag_ms="60000")
@@ -137,7 +135,7 @@ def test_a_checkpoint_outlives_a_restart_but_not_its_topic(tmp_path: Path) -> No
 
 
 def _cut(table: PartitionTable, partition: Partition, offset: int) -> None:
-    """Somebody else was elected who did not have what lies from there on; then this broker leads again."""
+    """Simulates an election of a leader without the records from `offset` on; then this broker leads again."""
     config = dict(COMPACT)
     table.become_follower("t", 0, b"1" * 16, 1, config, now_ms=NOW_MS, role=PartitionRole((1, 2), (2,), 2))
     table.truncate(partition, offset, NOW_MS)
@@ -145,8 +143,8 @@ def _cut(table: PartitionTable, partition: Partition, offset: int) -> None:
 
 
 @pytest.mark.parametrize("when", ["between two runs", "under a run"])
-def test_what_is_written_where_a_log_was_cut_is_cleaned_like_all_that_came_later(tmp_path: Path, when: str) -> None:
-    """CMP-27: or keys that were written twice there would stay twice."""
+def test_records_written_after_a_truncation_are_cleaned(tmp_path: Path, when: str) -> None:
+    """CMP-27: otherwise keys that were written twice there would stay twice."""
     table = opened(tmp_path)
     partition = _lead(table, "t")
     _produce(partition, 60)
@@ -170,7 +168,7 @@ def test_what_is_written_where_a_log_was_cut_is_cleaned_like_all_that_came_later
     table.close()
 
 
-def test_a_checkpoint_past_what_a_start_found_is_not_believed_once_the_log_has_grown(tmp_path: Path) -> None:
+def test_a_checkpoint_past_the_log_end_at_start_stays_ignored_when_the_log_grows(tmp_path: Path) -> None:
     """CMP-11."""
     table = opened(tmp_path)
     _produce(_lead(table, "t"), 20)
@@ -184,7 +182,7 @@ def test_a_checkpoint_past_what_a_start_found_is_not_believed_once_the_log_has_g
     table.close()
 
 
-def test_an_error_keeps_a_log_out_until_the_next_start(tmp_path: Path) -> None:
+def test_a_damaged_log_is_excluded_until_the_next_start(tmp_path: Path) -> None:
     """CMP-15."""
     table = opened(tmp_path)
     _produce(_lead(table, "t"), 60)
@@ -198,8 +196,8 @@ def test_an_error_keeps_a_log_out_until_the_next_start(tmp_path: Path) -> None:
     table.close()
 
 
-def test_a_follower_that_cuts_its_log_back_under_a_run_is_cleaned_later(tmp_path: Path) -> None:
-    """CMP-15, REP-15: the run misses what it was to read ahead, and no file is damaged."""
+def test_a_log_that_is_truncated_during_a_run_is_cleaned_later(tmp_path: Path) -> None:
+    """CMP-15, REP-15: segments that the run read ahead are missing, and no file is damaged."""
     table = opened(tmp_path)
     partition = _lead(table, "t")
     _produce(partition, 20)
@@ -226,7 +224,7 @@ def test_a_follower_that_cuts_its_log_back_under_a_run_is_cleaned_later(tmp_path
     table.close()
 
 
-def test_what_may_pass_is_waited_for_twice_as_long_each_time_within_bounds(tmp_path: Path) -> None:
+def test_the_delay_after_temporary_failures_doubles_up_to_a_maximum(tmp_path: Path) -> None:
     table = opened(tmp_path)
     _produce(_lead(table, "t"), 60)
     cleaner = Cleaner(table, CleanerSettings(backoff_ms=15_000))
@@ -241,7 +239,7 @@ def test_what_may_pass_is_waited_for_twice_as_long_each_time_within_bounds(tmp_p
         now_ms += wait_ms
     assert waits == [15_000, 30_000, 60_000, 120_000, 240_000, 480_000, 600_000, 600_000, 600_000]
     work = cleaner.plan(NOW_MS - 1)
-    assert work is not None, "a clock that was set back makes nobody wait longer"
+    assert work is not None, "a clock that was set back makes no log wait longer"
     _do(cleaner, work)
     assert cleaner.retries == {}
     _produce(_lead(table, "t"), 60)
@@ -252,7 +250,7 @@ def test_what_may_pass_is_waited_for_twice_as_long_each_time_within_bounds(tmp_p
 
 
 def test_a_broker_that_dies_between_swap_and_checkpoint_loses_nothing(tmp_path: Path) -> None:
-    """Holes above the recovery point on disk are the cleaner's, not a power cut's: CMP-26, CMP-27, LOG-36."""
+    """Holes above the recovery point on disk come from compaction, not from a power cut: CMP-26, CMP-27, LOG-36."""
     table = opened(tmp_path)
     partition = _lead(table, "t")
     _produce(partition, 4)
@@ -279,7 +277,7 @@ def test_a_broker_that_dies_between_swap_and_checkpoint_loses_nothing(tmp_path: 
     again.close()
 
 
-def test_a_log_that_was_made_anew_does_not_wait_for_the_old_one(tmp_path: Path) -> None:
+def test_a_recreated_log_does_not_wait_for_the_old_one(tmp_path: Path) -> None:
     table = opened(tmp_path)
     _produce(_lead(table, "t"), 60)
     cleaner, work = _planned(table)
@@ -290,7 +288,7 @@ def test_a_log_that_was_made_anew_does_not_wait_for_the_old_one(tmp_path: Path) 
     table.close()
 
 
-def test_an_error_of_the_swap_gives_the_directory_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_swap_takes_the_directory_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LOG-3: the next start finishes or discards it (LOG-35)."""
     table = opened(tmp_path)
     partition = _lead(table, "t")
@@ -318,7 +316,7 @@ def test_an_error_of_the_swap_gives_the_directory_up(tmp_path: Path, monkeypatch
     again.close()
 
 
-def test_a_log_that_no_descriptor_was_left_for_is_cleaned_later(tmp_path: Path) -> None:
+def test_a_log_is_cleaned_later_if_no_descriptor_is_left(tmp_path: Path) -> None:
     table = opened(tmp_path)
     _produce(_lead(table, "t"), 60)
     cleaner = Cleaner(table, CleanerSettings())
@@ -347,8 +345,8 @@ def test_nothing_is_swapped_into_a_log_that_was_deleted(tmp_path: Path) -> None:
     table.close()
 
 
-def test_a_run_ends_with_the_policy_that_asked_for_it(tmp_path: Path) -> None:
-    """CMP-30: from then on the tenant wants every record kept, whatever a run had still to do."""
+def test_a_run_ends_when_the_topic_is_no_longer_compacted(tmp_path: Path) -> None:
+    """CMP-30: from then on the tenant requires every record to be kept, even if a run is unfinished."""
     table = opened(tmp_path)
     partition = _lead(table, "t")
     _produce(partition, 60)
@@ -367,8 +365,8 @@ def test_a_run_ends_with_the_policy_that_asked_for_it(tmp_path: Path) -> None:
     table.close()
 
 
-def test_a_segment_of_nothing_but_a_producers_last_sequence_is_no_damage(tmp_path: Path) -> None:
-    """CMP-23: neither to the next clean start nor to `log verify`."""
+def test_a_segment_with_only_a_producers_last_sequence_is_no_damage(tmp_path: Path) -> None:
+    """CMP-23: neither for the next clean start nor for `log verify`."""
     table = opened(tmp_path)
     partition = _lead(table, "t")
     for sequence in range(17):

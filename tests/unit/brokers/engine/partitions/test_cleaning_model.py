@@ -1,7 +1,8 @@
-"""Cleanings interrupted anywhere, beside appends, DeleteRecords, retention, readers and restarts (TST-5, CMP-1 to 9).
+"""Cleanings interrupted at any point, with appends, DeleteRecords, retention, readers and restarts (TST-5, CMP-1 to
+CMP-9).
 
-Unlike the model of a log alone this one goes through the cleaner's accountings, and the run is stopped at every piece
-of its I/O. All that was ever written is remembered; after every step the log is read whole and compared with it.
+Unlike the model of a single log, this one uses the cleaner's scheduling, and the run stops at every I/O operation. The
+model remembers every record; after every step the log is read whole and compared with it.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class CleanedPartition(RuleBasedStateMachine):
         self.home = Path(tempfile.mkdtemp())
         self.now_ms = NOW_MS
         self.written: dict[int, Record] = {}
-        self.touched = 0  # the end of what any swap may have rewritten
-        self.completed: dict[int, int] = {}  # delete marker -> earliest time it may go
+        self.touched = 0  # upper bound of the offsets that any swap may have rewritten
+        self.completed: dict[int, int] = {}  # tombstone -> earliest time at which it may be removed
         self.work: Work | None = None
         self.run: SteppedRun | None = None
         self.held: list[tuple[FileSlice, bytes]] = []
@@ -83,7 +84,7 @@ class CleanedPartition(RuleBasedStateMachine):
             self.table.close()
         shutil.rmtree(self.home)
 
-    # -- what happens to the partition --------------------------------------------------------------------------------
+    # -- steps of the partition ---------------------------------------------------------------------------------------
 
     @rule(contents=st.lists(CONTENT, min_size=1, max_size=10), codec=st.sampled_from([0, 1, 4]))
     def append(self, contents: list[list[tuple[str, int | None, int]]], codec: int) -> None:
@@ -116,7 +117,7 @@ class CleanedPartition(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def hold(self, share: float) -> None:
-        """A reader is given bytes, and reads them later (CMP-29)."""
+        """Gives a reader a slice that it reads later (CMP-29)."""
         log = self.partition.log
         at = log.log_start_offset + int((log.log_end_offset - log.log_start_offset) * share)
         piece = log.read(at, 500, log.log_end_offset, min_one_batch=True)
@@ -135,7 +136,7 @@ class CleanedPartition(RuleBasedStateMachine):
 
     @rule(crash=st.booleans())
     def restart(self, crash: bool) -> None:
-        """Of the broker; its cleaning process goes with it."""
+        """Restarts the broker; its cleaner process ends with it."""
         self._stop_run()
         self._release()
         start, end = self.partition.log.log_start_offset, self.partition.log.log_end_offset
@@ -151,12 +152,12 @@ class CleanedPartition(RuleBasedStateMachine):
         assert log.log_end_offset == end, "nothing is lost"
         assert log.log_start_offset == start or (crash and log.log_start_offset < start)
 
-    # -- what the cleaner does ----------------------------------------------------------------------------------------
+    # -- steps of the cleaner -----------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.work is None)
     @rule(steps=st.integers(0, 8))
     def plan(self, steps: int) -> None:
-        """The cleaner looks for work, and gets some way with it."""
+        """Starts a run for a due log and executes some of its steps."""
         work = self.work = self.cleaner.plan(self.now_ms)
         if work is None:
             return
@@ -189,7 +190,7 @@ class CleanedPartition(RuleBasedStateMachine):
     @precondition(lambda self: self.run is not None)
     @rule()
     def kill(self) -> None:
-        """The cleaning process alone; the log is tried again after the back-off."""
+        """Kills only the cleaner process; the run is repeated after the back-off."""
         assert self.run is not None and self.work is not None
         self.run.kill()
         work, self.run, self.work = self.work, None, None
@@ -226,7 +227,7 @@ class CleanedPartition(RuleBasedStateMachine):
             self.cleaner.given_up(self.work)
         self.work = self.run = None
 
-    # -- what must hold -----------------------------------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------------------------------
 
     def _tail_is_clean(self, end_offset: int) -> None:
         keys = [record.key for offset, record in read_all(self.partition.log) if offset < end_offset]

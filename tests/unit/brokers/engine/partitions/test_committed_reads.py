@@ -1,4 +1,4 @@
-"""What readers of committed data see of a partition, through restarts and on followers (TXN-20 to TXN-24, IDE-10)."""
+"""Reads with isolation level read_committed, through restarts and on followers (TXN-20 to TXN-24, IDE-10)."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def fetched(partition: Partition, offset: int) -> None:
 
 
 def reopened(table: PartitionTable, root: Path, *, clean: bool) -> tuple[PartitionTable, Partition]:
-    """The same directory under a broker that starts."""
+    """Returns the partition of the same directory under a restarted broker."""
     if clean:
         table.close()
     else:
         for held in table:
             for segment in held.log.segments:
                 segment.file.close()
-        for item in table._roots:
-            item.unlock()
+        for log_root in table._roots:
+            log_root.unlock()
     again = PartitionTable(table.settings)
     again.recover(NOW_MS)
     return again, again.become_leader("ins-a.orders", 0, TOPIC_ID, 4, {}, now_ms=NOW_MS)
@@ -52,8 +52,8 @@ def reopened(table: PartitionTable, root: Path, *, clean: bool) -> tuple[Partiti
 # -- the last stable offset --------------------------------------------------------------------------------------------
 
 
-def test_the_earliest_open_transaction_keeps_readers_back(partition: Partition) -> None:
-    """TXN-20, TXN-23: other producers' data waits too."""
+def test_the_earliest_open_transaction_limits_the_last_stable_offset(partition: Partition) -> None:
+    """TXN-20, TXN-23: records of other producers wait too."""
     plain = memoryview(build_batch([Record(NOW_MS, None, b"plain")]))
     write(partition, 7, 0, b"a")
     write(partition, 8, 0, b"b")
@@ -67,7 +67,7 @@ def test_the_earliest_open_transaction_keeps_readers_back(partition: Partition) 
     assert committed_records(partition) == [(1, b"b"), (2, b"plain")]
 
 
-def test_an_ended_transaction_keeps_readers_back_until_its_marker_is_replicated(replicated: Partition) -> None:
+def test_an_ended_transaction_limits_readers_until_its_marker_is_replicated(replicated: Partition) -> None:
     write(replicated, 7, 0)
     write(replicated, 8, 0)
     end(replicated, 8, committed=True)
@@ -79,7 +79,7 @@ def test_an_ended_transaction_keeps_readers_back_until_its_marker_is_replicated(
     assert stable == [(0, 0), (1, 0), (2, 0), (3, 0), (4, 4)]
 
 
-def test_the_order_of_markers_does_not_matter_for_who_waits(replicated: Partition) -> None:
+def test_the_order_of_markers_does_not_matter_for_readers(replicated: Partition) -> None:
     write(replicated, 7, 0)
     write(replicated, 8, 0)
     end(replicated, 7, committed=True)
@@ -91,7 +91,7 @@ def test_the_order_of_markers_does_not_matter_for_who_waits(replicated: Partitio
     assert stable == [0, 0, 0, 1, 4]
 
 
-def test_a_transaction_that_began_in_deleted_records_keeps_readers_back_at_the_log_start(partition: Partition) -> None:
+def test_a_transaction_that_began_in_deleted_records_limits_readers_to_the_log_start(partition: Partition) -> None:
     write(partition, 7, 0, b"a", b"b", b"c")
     write(partition, 7, 3, b"d")
     partition.log.advance_start(3)
@@ -109,8 +109,8 @@ def test_latest_is_the_last_stable_offset_for_readers_of_committed_data(partitio
     assert (latest, by_time, late) == ([3, 2], [0, 0], [0, 0])
 
 
-def test_who_reads_what_is_not_committed_gets_everything_and_the_markers(replicated: Partition) -> None:
-    """TXN-22: open and aborted records too, up to the high watermark; markers are the client's to hide."""
+def test_a_read_uncommitted_reader_gets_all_records_and_markers(replicated: Partition) -> None:
+    """TXN-22: open and aborted records up to the high watermark are included; clients filter the markers."""
     write(replicated, 7, 0, b"aborted")
     end(replicated, 7, committed=False)
     write(replicated, 8, 0, b"open")
@@ -130,11 +130,11 @@ def test_who_reads_what_is_not_committed_gets_everything_and_the_markers(replica
     ]
 
 
-# -- what was aborted --------------------------------------------------------------------------------------------------
+# -- aborted transactions ----------------------------------------------------------------------------------------------
 
 
-def test_readers_are_told_of_the_aborted_transactions_in_what_they_get(partition: Partition) -> None:
-    """TXN-21, observed: at the marker's own offset the transaction is still listed, behind it no longer."""
+def test_readers_get_the_aborted_transactions_of_their_records(partition: Partition) -> None:
+    """TXN-21, as observed: the transaction is listed up to the offset of its marker, not behind it."""
     write(partition, 7, 0, b"a")
     write(partition, 8, 0, b"b")
     end(partition, 7, committed=False)
@@ -154,7 +154,7 @@ def test_readers_are_told_of_the_aborted_transactions_in_what_they_get(partition
 
 
 def test_the_index_lists_aborts_as_kafka_writes_them(partition: Partition) -> None:
-    """LOG-12: the last stable offset at that time is where the earliest other open transaction begins."""
+    """LOG-12: the last stable offset at that time is the first offset of the earliest other open transaction."""
     write(partition, 7, 0)
     write(partition, 8, 0)
     write(partition, 9, 0)
@@ -180,7 +180,9 @@ def test_a_transaction_over_several_segments_is_found_from_its_beginning(partiti
     assert committed_records(partition) == []
 
 
-def test_the_index_goes_with_its_segment_and_is_cut_with_the_log(table: PartitionTable, partition: Partition) -> None:
+def test_the_index_is_deleted_with_its_segment_and_truncated_with_the_log(
+    table: PartitionTable, partition: Partition
+) -> None:
     for number in range(3):
         write(partition, 7, number)
         end(partition, 7, committed=False)
@@ -206,10 +208,10 @@ def test_the_index_goes_with_its_segment_and_is_cut_with_the_log(table: Partitio
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("rolled", [True, False])
-def test_a_restart_keeps_transactions_and_what_was_aborted(
+def test_a_restart_preserves_open_and_aborted_transactions(
     table: PartitionTable, partition: Partition, tmp_path: Path, clean: bool, rolled: bool
 ) -> None:
-    """IDE-10, LOG-39: open ones, those that were aborted, and the sequences."""
+    """IDE-10, LOG-39: open and aborted transactions, and the sequences."""
     write(partition, 7, 0, b"a")
     write(partition, 8, 0, b"b")
     end(partition, 7, committed=False, coordinator_epoch=4)
@@ -233,8 +235,8 @@ def test_a_restart_keeps_transactions_and_what_was_aborted(
     again.close()
 
 
-def test_a_follower_knows_what_its_leader_knows(table: PartitionTable, partition: Partition) -> None:
-    """IDE-9: it takes the batches over and answers alike once it leads."""
+def test_a_follower_has_the_same_state_as_its_leader(table: PartitionTable, partition: Partition) -> None:
+    """IDE-9: the follower appends the same batches and answers alike once it leads."""
     follower = table.become_follower(
         "ins-a.orders", 1, TOPIC_ID, 3, {}, now_ms=NOW_MS, role=PartitionRole((2, 1), (2, 1), 2)
     )
@@ -258,7 +260,7 @@ def test_a_follower_knows_what_its_leader_knows(table: PartitionTable, partition
     assert aborted(follower) == [(7, 0)]
 
 
-def test_what_a_truncation_takes_away_is_as_if_it_had_never_been(table: PartitionTable, partition: Partition) -> None:
+def test_truncated_transactions_leave_no_trace(table: PartitionTable, partition: Partition) -> None:
     write(partition, 7, 0, b"a")
     end(partition, 7, committed=True)
     write(partition, 8, 0, b"b")
@@ -274,7 +276,7 @@ def test_what_a_truncation_takes_away_is_as_if_it_had_never_been(table: Partitio
     assert [known.producer_id for known in known_producers(partition)] == [7]
 
 
-def test_nobody_with_an_open_transaction_is_forgotten_for_room() -> None:
+def test_a_producer_with_an_open_transaction_is_never_evicted() -> None:
     state = ProducerState()
     state.update_in_transaction(1, 0, 0, 0, 0, NOW_MS)
     last = PRODUCERS_MAX + 2
@@ -288,8 +290,8 @@ def test_nobody_with_an_open_transaction_is_forgotten_for_room() -> None:
     assert list(state.producers) == [1]
 
 
-def test_who_has_been_silent_for_longest_is_forgotten_first() -> None:
-    """Whoever came first and still writes is not; also by who comes to it with a snapshot."""
+def test_the_producer_that_was_idle_for_longest_is_evicted_first() -> None:
+    """A producer that came first and still writes is kept; also after a load from a snapshot."""
     state = ProducerState()
     for producer_id in range(1, PRODUCERS_MAX + 1):
         state.update(producer_id, 0, 0, 0, producer_id, NOW_MS)
@@ -300,32 +302,32 @@ def test_who_has_been_silent_for_longest_is_forgotten_first() -> None:
     state.update(4, 0, 1, 0, PRODUCERS_MAX + 50, NOW_MS)
     restored = ProducerState()
     assert restored.restore(state.to_bytes(), PRODUCERS_MAX + 51)
-    for item in (state, restored):
-        assert not {2, 3} & item.producers.keys()
-        item.update(PRODUCERS_MAX + 100, 0, 0, 0, PRODUCERS_MAX + 100, NOW_MS)
-        assert {1, 4, 6} <= item.producers.keys()
-        assert 5 not in item.producers
-        assert item.check(1, 0, 3, 0) == 0
-        assert item.check(1, 0, 5, 0) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for producers in (state, restored):
+        assert not {2, 3} & producers.producers.keys()
+        producers.update(PRODUCERS_MAX + 100, 0, 0, 0, PRODUCERS_MAX + 100, NOW_MS)
+        assert {1, 4, 6} <= producers.producers.keys()
+        assert 5 not in producers.producers
+        assert producers.check(1, 0, 3, 0) == 0
+        assert producers.check(1, 0, 5, 0) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_who_ended_a_transaction_last_is_forgotten_last() -> None:
-    """Also by who comes to it with a snapshot."""
+def test_the_producer_that_ended_a_transaction_last_is_evicted_last() -> None:
+    """Also after a load from a snapshot."""
     state = ProducerState()
     for producer_id in range(1, PRODUCERS_MAX + 1):
         state.update_in_transaction(producer_id, 0, 0, 0, producer_id, NOW_MS)
     state.update(PRODUCERS_MAX + 1, 0, 0, 0, 0, NOW_MS)
-    assert len(state.producers) == PRODUCERS_MAX + 1, "nobody could go"
+    assert len(state.producers) == PRODUCERS_MAX + 1, "no producer could be evicted"
     for producer_id in (3, 1, 2):
         state.end_transaction(producer_id, 0, 0, PRODUCERS_MAX + 10, NOW_MS)
     successor = ProducerState()
     assert successor.restore(state.to_bytes(), 7)
 
-    for item in (state, successor):
-        gone = set(item.producers)
+    for producers in (state, successor):
+        gone = set(producers.producers)
         for added in range(3):
-            item.update_in_transaction(PRODUCERS_MAX + 2 + added, 0, 0, 0, added, NOW_MS)
-        assert gone - set(item.producers) == {PRODUCERS_MAX + 1, 3, 1}
+            producers.update_in_transaction(PRODUCERS_MAX + 2 + added, 0, 0, 0, added, NOW_MS)
+        assert gone - set(producers.producers) == {PRODUCERS_MAX + 1, 3, 1}
 
 
 def test_a_snapshot_brings_open_transactions_back_in_their_order() -> None:
@@ -343,7 +345,7 @@ def test_a_snapshot_brings_open_transactions_back_in_their_order() -> None:
     assert again.to_bytes() == state.to_bytes()
 
 
-# -- waiting -----------------------------------------------------------------------------------------------------------
+# -- delayed reads -----------------------------------------------------------------------------------------------------
 
 
 class Sleeper:
@@ -367,7 +369,7 @@ def test_a_reader_of_committed_data_is_woken_by_the_marker_and_not_by_the_data(p
     assert reader.woken == 1
 
 
-def test_a_reader_that_comes_while_a_transaction_is_open_is_woken_by_its_end(partition: Partition) -> None:
+def test_a_reader_that_arrives_during_a_transaction_is_woken_by_its_end(partition: Partition) -> None:
     write(partition, 7, 0, b"a" * 500)
     reader = Sleeper(partition, 600)
     end(partition, 7, committed=False)
@@ -384,7 +386,7 @@ def test_a_reader_of_committed_data_is_woken_by_plain_data_at_once(partition: Pa
     assert reader.woken == 1
 
 
-def test_of_what_is_committed_at_once_only_the_part_before_an_open_transaction_counts(replicated: Partition) -> None:
+def test_only_committed_bytes_before_an_open_transaction_count(replicated: Partition) -> None:
     plain = build_batch([Record(NOW_MS, None, b"v" * 100)])
     replicated.append(memoryview(plain), NOW_MS, acks=1, produce_version=9)
     write(replicated, 7, 0, b"x" * 1_000)

@@ -1,4 +1,4 @@
-"""Damage in a log that is in use, and what a start says of what it found: which file, which byte, which offset."""
+"""Damage in a log in use, and damage reports of a start: file, byte and offset."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST = "00000000000000000000"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[SimulatedLog]:
-    """Two batches of two records in a closed segment, one in the next."""
+    """Writes two batches of two records in a closed segment and one in the next."""
     made = SimulatedLog(tmp_path)
     for number in range(3):
         if number == 2:
@@ -50,8 +50,8 @@ def started(top: Path) -> tuple[PartitionTable, RecoveryReport]:
     return table, table.recover(NOW_MS)
 
 
-def test_a_reader_is_told_of_the_damage_not_led_past_it(log: SimulatedLog, tmp_path: Path) -> None:
-    """A wrong length breaks the chain of batches: what lies behind must not look as if it was never there."""
+def test_a_reader_gets_an_error_and_is_not_led_past_damage(log: SimulatedLog, tmp_path: Path) -> None:
+    """A wrong length breaks the chain of batches; those behind it must not appear to be missing."""
     partition, file = log.partition, tmp_path / f"{TOPIC}-0" / f"{FIRST}.log"
     position = second_batch(partition)
     flip(file, position + LENGTH_AT + 1)
@@ -72,8 +72,8 @@ def test_a_reader_is_told_of_the_damage_not_led_past_it(log: SimulatedLog, tmp_p
     assert partition.high_watermark == 7
 
 
-def test_who_asks_again_behind_damage_costs_no_other_scan(log: SimulatedLog, tmp_path: Path) -> None:
-    """The file is not even looked at: it is not there any more."""
+def test_repeated_reads_behind_damage_need_no_other_scan(log: SimulatedLog, tmp_path: Path) -> None:
+    """The file has been deleted, so a scan would fail."""
     partition, file = log.partition, tmp_path / f"{TOPIC}-0" / f"{FIRST}.log"
     flip(file, second_batch(partition) + LENGTH_AT + 1)
     partition.log.rest()
@@ -85,10 +85,10 @@ def test_who_asks_again_behind_damage_costs_no_other_scan(log: SimulatedLog, tmp
         assert partition.read(offset, 1 << 20, min_one_batch=True).error_code == error_codes.CORRUPT_MESSAGE
     away.rename(file)
     log.truncate(1)
-    assert not partition.log.segments[0].damaged, "what was cut off is written anew"
+    assert not partition.log.segments[0].damaged, "the truncated part is written again"
 
 
-def test_a_start_says_where_a_log_was_cut(log: SimulatedLog, tmp_path: Path) -> None:
+def test_a_start_reports_where_a_log_was_truncated(log: SimulatedLog, tmp_path: Path) -> None:
     file = tmp_path / f"{TOPIC}-0" / f"{FIRST}.log"
     position = second_batch(log.partition)
     for root in log.table._roots:
@@ -101,8 +101,8 @@ def test_a_start_says_where_a_log_was_cut(log: SimulatedLog, tmp_path: Path) -> 
     table.close()
 
 
-def test_leader_epochs_that_contradict_the_batches_are_read_from_these(log: SimulatedLog, tmp_path: Path) -> None:
-    """A leader with a wrong list would have a follower keep records that nobody else has."""
+def test_leader_epochs_that_contradict_the_batches_are_rebuilt_from_them(log: SimulatedLog, tmp_path: Path) -> None:
+    """With wrong epochs on the leader, a follower would keep records that no other replica has."""
     log.elect()
     log.append(2)
     epochs = log.partition.log.epochs.entries
@@ -118,8 +118,8 @@ def test_leader_epochs_that_contradict_the_batches_are_read_from_these(log: Simu
         table.close()
 
 
-def test_a_start_offset_that_cannot_be_does_not_empty_a_log(log: SimulatedLog, tmp_path: Path) -> None:
-    """LOG-38 is for logs that lost their end; one that was stopped cleanly with all it had did not."""
+def test_an_impossible_start_offset_does_not_empty_a_log(log: SimulatedLog, tmp_path: Path) -> None:
+    """LOG-38 applies to logs that lost their end; this one was stopped cleanly with all records."""
     log.table.close()
     checkpoint = tmp_path / checkpoints.LOG_START_OFFSETS
     checkpoint.write_text(f"0\n1\n{TOPIC} 0 90\n")
@@ -132,7 +132,7 @@ def test_a_start_offset_that_cannot_be_does_not_empty_a_log(log: SimulatedLog, t
 
 
 @pytest.mark.parametrize("content", ["0\n1\nt 0\n", "1\n0\n", f"0\n1\n{TOPIC} 3 0\n"])
-def test_checkpoints_that_cannot_be_are_told_of(log: SimulatedLog, tmp_path: Path, content: str) -> None:
+def test_impossible_checkpoints_are_reported(log: SimulatedLog, tmp_path: Path, content: str) -> None:
     log.table.close()
     (tmp_path / checkpoints.LOG_START_OFFSETS).write_text(content)
     table, report = started(tmp_path)
@@ -160,7 +160,5 @@ def test_a_garbled_owner_of_a_directory_is_refused_in_one_line(log: SimulatedLog
         ([(1, 0), (2, 5), (1 << 20, 6), (3, 7)], [(1, 0), (2, 5), (3, 7)]),
     ],
 )
-def test_an_epoch_that_falls_again_is_a_flipped_bit(
-    batches: list[tuple[int, int]], expected: list[tuple[int, int]]
-) -> None:
+def test_a_decreasing_epoch_is_a_flipped_bit(batches: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
     assert never_falling(batches) == expected

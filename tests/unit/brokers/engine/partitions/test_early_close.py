@@ -1,4 +1,4 @@
-"""A broker that stops closes what it no longer leads while its ports still answer (REP-34); nothing is lost by it."""
+"""A stopping broker closes logs that it no longer leads while it still serves requests (REP-34); no record is lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def append(partition: Partition) -> None:
 
 
 def closed_early(table: PartitionTable, logs_max: int = 2) -> int:
-    """How many rounds it took."""
+    """Returns the number of rounds."""
     rounds = 0
     while (batch := table.flusher.plan_early_close(logs_max=logs_max)) is not None:
         batch.run()
@@ -53,26 +53,27 @@ def started(top: Path) -> tuple[PartitionTable, RecoveryReport]:
     return table, table.recover(NOW_MS)
 
 
-def test_what_is_followed_is_on_disk_before_the_end_and_what_is_led_is_left_alone(tmp_path: Path) -> None:
+def test_followed_logs_are_flushed_early_and_led_logs_are_not(tmp_path: Path) -> None:
     table = opened(tmp_path)
     followed = [follow(table, index, 3) for index in range(5)]
     led = lead(table, 9)
     append(led)
 
     assert closed_early(table) == 3
-    assert all(is_durable(one.log) for one in followed)
+    assert all(is_durable(partition.log) for partition in followed)
     assert not is_durable(led.log)
 
     append(led)
     table.close()
     again, report = started(tmp_path)
     assert report.clean
-    assert [one.log_end_offset for one in sorted(again, key=lambda one: one.index)] == [3, 3, 3, 3, 3, 2]
+    in_order = sorted(again, key=lambda partition: partition.index)
+    assert [partition.log_end_offset for partition in in_order] == [3, 3, 3, 3, 3, 2]
     again.close()
 
 
 def test_a_log_that_is_written_to_after_it_was_closed_is_closed_once_more(tmp_path: Path) -> None:
-    """Its leader died as well, and this broker was the last that could lead."""
+    """Its leader stopped too, and this broker was the last that could lead."""
     table = opened(tmp_path)
     follow(table, 0, 3)
     assert closed_early(table) == 1

@@ -1,5 +1,5 @@
-"""What an append and a read cost in steps of the interpreter and in memory, however many records and however long the
-log (EFF-1 to EFF-3, EFF-5).
+"""Cost of an append and of a read in interpreter steps and memory, for any number of records and length of log (EFF-1
+to EFF-3, EFF-5).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tests.unit.brokers.engine.partitions.transactional import NOW_MS
 
 pytestmark = pytest.mark.skipif(finder.is_installed(), reason="compiled functions are not seen by a profile hook")
 
-# Beside what every append or read takes.
+# Constant overhead of every append or read.
 CALLS_MORE_MAX = 40
 
 
 def calls(act: Callable[[], Any]) -> int:
-    """Of Python functions."""
+    """Returns the number of calls of Python functions."""
     count = 0
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -49,7 +49,7 @@ def append(partition: Partition, records: int) -> None:
 
 
 def test_an_append_makes_no_object_of_any_record(partition: Partition) -> None:
-    """EFF-1: an uncompressed batch is checked where it lies."""
+    """EFF-1: an uncompressed batch is checked in place."""
     append(partition, 1)
     few = memoryview(build_batch([Record(NOW_MS, b"k", b"v" * 100)] * 10))
     many = memoryview(build_batch([Record(NOW_MS, b"k", b"v" * 100)] * 5_000))
@@ -62,7 +62,7 @@ def test_an_append_makes_no_object_of_any_record(partition: Partition) -> None:
 
 
 def test_appends_and_reads_cost_the_same_in_a_log_ten_times_as_long(partition: Partition) -> None:
-    """EFF-5: a position is found by the index and a scan no longer than its interval."""
+    """EFF-5: the index and a scan of at most one index interval find a position."""
 
     def cost() -> tuple[int, int]:
         data = memoryview(build_batch([Record(NOW_MS, b"k", b"v" * 100)] * 10))
@@ -86,7 +86,7 @@ def test_appends_and_reads_cost_the_same_in_a_log_ten_times_as_long(partition: P
 
 
 def test_no_record_is_kept_in_memory(table: PartitionTable, partition: Partition, tmp_path: Path) -> None:
-    """EFF-2: what was written and read lies in the page cache alone, so a start has nothing to warm up."""
+    """EFF-2: records are only in the page cache, so a start has nothing to load."""
 
     def rounds(count: int) -> None:
         for _ in range(count):
@@ -121,7 +121,7 @@ def test_no_record_is_kept_in_memory(table: PartitionTable, partition: Partition
 
 
 def test_reads_and_appends_do_not_wait_for_each_other(partition: Partition) -> None:
-    """EFF-3: a reader holds a piece of the file, whatever is appended, rolled and deleted meanwhile."""
+    """EFF-3: a reader has a slice of the file, regardless of appends, rolls and deletions meanwhile."""
     append(partition, 100)
     before = partition.read(0, 1 << 20, min_one_batch=True).slice
     assert before is not None

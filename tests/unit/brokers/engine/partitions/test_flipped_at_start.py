@@ -1,4 +1,6 @@
-"""A bit of any file of a log directory flipped while the broker was down: what differs afterwards is told (LOG-36)."""
+"""A flipped bit in any file of a log directory while the broker is down: every resulting change is reported
+(LOG-36).
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ from tests.simulation.log import CONFIG, NOW_MS, TOPIC, SimulatedLog
 from tests.simulation.matrix import quick_directory
 from tests.testkit import depth
 
-# The suite flips a bit of every so manieth byte; 1 is all of them, half a minute. Short runs of three days flip
-# together what a long one flips.
+# The suite flips a bit of every n-th byte; 1 means all of them, which takes half a minute. Short runs of three
+# consecutive days together flip what a long run flips.
 LONG_EVERY = 17
 SHORT_DAYS = 3
 EVERY = depth.number_from("PENSTOCK_FLIP_EVERY", short=LONG_EVERY * SHORT_DAYS, long=LONG_EVERY)
@@ -31,8 +33,9 @@ BASE_OFFSET_BYTES = 8
 
 
 class Seen(NamedTuple):
-    """What clients and replicas can learn of a log. `batches` up to the first that a client refuses, or that is refused
-    to it: None stands for it.
+    """Data that clients and replicas can read from a log.
+
+    `batches` ends at the first batch that a client rejects or that is refused to it, which is None.
     """
 
     start: int
@@ -44,7 +47,7 @@ class Seen(NamedTuple):
 
 
 def write(top: Path) -> None:
-    """Three epochs, segments with and without transactions, records deleted, stopped cleanly."""
+    """Writes a log with three epochs, segments with and without transactions, and deleted records; stops it cleanly."""
     log = SimulatedLog(top)
     log.append(2, producer=1)
     log.append(2, codec=1)
@@ -64,7 +67,7 @@ def write(top: Path) -> None:
 
 
 def batches(log: Log) -> Iterator[bytes | None]:
-    """One after the other, as a client that checks what it gets."""
+    """Yields the batches in order, checked like a client does."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         try:
@@ -93,7 +96,7 @@ def seen(log: Log) -> Seen:
         tuple(batches(log)),
         tuple(log.epochs.entries),
         tuple((at, entry.epoch, entry.transaction_first_offset, entry.batches[-1][:4]) for at, entry in producers),
-        # The last stable offset is a hint how far to look.
+        # The last stable offset only hints how far to look.
         tuple(index.entry(at)[:3] for index in indexes for at in range(len(index))),
     )
 
@@ -127,7 +130,7 @@ class Flip(NamedTuple):
 
 
 def flips(top: Path) -> Iterator[Flip]:
-    """Copies of the directory, each with a bit of one byte flipped."""
+    """Yields copies of the directory, each with one flipped bit in one byte."""
     copy = top.parent / "copy"
     number = 0
     for file in sorted(path for path in top.rglob("*") if path.is_file()):
@@ -146,8 +149,9 @@ def flips(top: Path) -> Iterator[Flip]:
 
 
 def is_unprovable(flip: Flip, whole: Path, clean: bool) -> bool:
-    """What no other file contradicts (decision 50): which place in the log a batch says that it has, and after a crash
-    numbers and leader epochs of files that may be behind.
+    """True if no other file contradicts the flip (decision 50).
+
+    These are the offsets in a batch, and after a crash offsets and leader epochs in files that may be outdated.
     """
     name, at, _ = flip
     if name.endswith(".log"):
@@ -160,7 +164,7 @@ def is_unprovable(flip: Flip, whole: Path, clean: bool) -> bool:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_what_a_flipped_bit_changes_is_told_or_refused_and_nothing_else_changes(clean: bool) -> None:
+def test_effects_of_a_flipped_bit_are_reported_or_refused_and_nothing_else_changes(clean: bool) -> None:
     with quick_directory() as home:
         top = home / "run"
         top.mkdir()

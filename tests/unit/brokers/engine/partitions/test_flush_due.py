@@ -1,4 +1,4 @@
-"""Which logs are flushed because their topic asks for it (LOG-19)."""
+"""Selection of logs to flush by topic settings (LOG-19)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from brokers.engine.partitions.log_flusher import FLUSHED_LOGS_MAX
 from brokers.engine.partitions.table import PartitionTable
 from tests.unit.brokers.engine.partitions.test_table import NOW_MS, opened, produce
 
-# No bound but what the topics say.
+# No operator bounds: only topic settings apply.
 UNBOUND = {"log.flush.interval.messages.min": "1", "log.flush.interval.ms.min": "0"}
 
 
 def flushed(table: PartitionTable, now_ms: int) -> int:
-    """How many logs a round flushes."""
+    """Returns the number of logs that a round flushes."""
     batch = table.flusher.plan_due_flush(now_ms)
     if batch is None:
         return 0
@@ -22,7 +22,7 @@ def flushed(table: PartitionTable, now_ms: int) -> int:
     return len(batch.jobs)
 
 
-def test_a_log_is_flushed_when_so_many_records_wait(tmp_path: Path) -> None:
+def test_a_log_is_flushed_after_flush_messages_records(tmp_path: Path) -> None:
     table = opened(tmp_path, defaults=UNBOUND)
     table.become_leader("t", 0, b"1" * 16, 0, {"flush.messages": "3"}, now_ms=NOW_MS)
     table.become_leader("u", 0, b"2" * 16, 0, {}, now_ms=NOW_MS)
@@ -35,7 +35,7 @@ def test_a_log_is_flushed_when_so_many_records_wait(tmp_path: Path) -> None:
     table.close()
 
 
-def test_a_log_is_flushed_when_a_record_waited_so_long(tmp_path: Path) -> None:
+def test_a_log_is_flushed_when_a_record_is_flush_ms_old(tmp_path: Path) -> None:
     table = opened(tmp_path, defaults=UNBOUND)
     table.become_leader("t", 0, b"1" * 16, 0, {"flush.ms": "5000"}, now_ms=NOW_MS)
     assert flushed(table, NOW_MS) == 0
@@ -46,7 +46,7 @@ def test_a_log_is_flushed_when_a_record_waited_so_long(tmp_path: Path) -> None:
     table.close()
 
 
-def test_without_such_a_topic_no_log_is_looked_at(tmp_path: Path) -> None:
+def test_without_such_a_topic_no_log_is_checked(tmp_path: Path) -> None:
     table = opened(tmp_path, defaults=UNBOUND)
     table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
     produce(table, "t", 0, times=50)
@@ -54,7 +54,7 @@ def test_without_such_a_topic_no_log_is_looked_at(tmp_path: Path) -> None:
     table.close()
 
 
-def test_of_too_many_logs_those_are_flushed_that_wait_longest(tmp_path: Path) -> None:
+def test_of_too_many_due_logs_the_oldest_are_flushed(tmp_path: Path) -> None:
     table = opened(tmp_path, defaults=UNBOUND)
     for number in range(FLUSHED_LOGS_MAX + 2):
         table.become_leader("t", number, b"1" * 16, 0, {"flush.ms": "1000"}, now_ms=NOW_MS)
@@ -72,7 +72,7 @@ def test_of_too_many_logs_those_are_flushed_that_wait_longest(tmp_path: Path) ->
     table.close()
 
 
-def test_a_topic_flushes_no_oftener_than_the_operator_lets_it(tmp_path: Path) -> None:
+def test_a_topic_flushes_no_more_often_than_the_operator_allows(tmp_path: Path) -> None:
     table = opened(tmp_path)
     table.become_leader("t", 0, b"1" * 16, 0, {"flush.ms": "0", "flush.messages": "1"}, now_ms=NOW_MS)
     produce(table, "t", 0)

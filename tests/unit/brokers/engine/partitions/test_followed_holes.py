@@ -1,4 +1,6 @@
-"""A log that follows a cleaned one has holes of right, and a crash takes nothing behind them (LOG-36, REP-5)."""
+"""Holes in the log of a follower whose leader's log was compacted: a crash removes no records behind them (LOG-36,
+REP-5).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ EPOCH = 5
 
 
 def batch(offset: int, count: int = 1) -> bytes:
-    """As a leader wrote it."""
+    """Returns a batch as a leader wrote it."""
     made = bytearray(build_batch([Record(NOW_MS, b"k", b"v") for _ in range(count)]))
     struct.pack_into(">q", made, 0, offset)
     struct.pack_into(">i", made, 12, EPOCH)
@@ -32,7 +34,7 @@ def batch(offset: int, count: int = 1) -> bytes:
 
 
 def follow(table: PartitionTable, *offsets: int) -> Partition:
-    """As the fetcher does."""
+    """Appends like the fetcher."""
     partition = table.become_follower(
         "t", 0, OLD, EPOCH, COMPACTED, now_ms=NOW_MS, role=PartitionRole((1, 2), (1, 2), 2)
     )
@@ -52,7 +54,7 @@ def flush(table: PartitionTable) -> None:
 
 
 def after_a_kill(table: PartitionTable, directory: Path) -> Partition:
-    """The log as a start finds it; the table goes on unharmed."""
+    """Returns the log as a start would load it, from a copy of the files."""
     copy = directory.with_name(f"{directory.name}-killed")
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(directory, copy)
@@ -67,8 +69,10 @@ def named(directory: Path) -> dict[tuple[str, int], int]:
     return checkpoints.read_offsets(directory / checkpoints.RECOVERY_POINTS, directory)
 
 
-def test_what_a_leader_acknowledged_behind_followed_holes_outlives_a_kill(tmp_path: Path) -> None:
-    """It followed, led when the other died, and dies before its next flush: nobody else has what it acknowledged."""
+def test_records_acknowledged_behind_holes_survive_a_kill(tmp_path: Path) -> None:
+    """It followed, led when the other broker died, and dies before its next flush: no other replica has those
+    records.
+    """
     table = opened(tmp_path)
     follow(table, 0, 1, 2)
     flush(table)
@@ -82,7 +86,7 @@ def test_what_a_leader_acknowledged_behind_followed_holes_outlives_a_kill(tmp_pa
 
 
 def test_a_log_with_holes_is_named_again_once_they_are_on_disk(tmp_path: Path) -> None:
-    """And a kill from then on cuts nothing either, be it of this incarnation or of the next."""
+    """From then on a kill truncates nothing, in this incarnation or the next."""
     table = opened(tmp_path)
     follow(table, 0, 1)
     flush(table)
@@ -109,7 +113,7 @@ def test_the_incarnation_after_the_kill_knows_of_the_holes_that_are_not_flushed(
 
     second = opened(tmp_path.with_name("second"))
     second.become_leader("other", 0, YOUNG, 0, {}, now_ms=NOW_MS)
-    second.flusher.checkpoint_recovery_points()  # another partition's need
+    second.flusher.checkpoint_recovery_points()  # triggered by another partition
     assert ("t", 0) not in named(tmp_path.with_name("second"))
     assert after_a_kill(second, tmp_path.with_name("second")).log_end_offset == 7
     second.close()
@@ -127,7 +131,7 @@ def test_a_flush_under_way_does_not_name_a_log_that_has_got_a_hole_since(tmp_pat
     table.close()
 
 
-def test_a_topic_made_again_is_named_from_its_first_flush(tmp_path: Path) -> None:
+def test_a_recreated_topic_is_named_from_its_first_flush_on(tmp_path: Path) -> None:
     table = opened(tmp_path)
     follow(table, 0, 5)
     table.delete("t", 0, now_ms=NOW_MS)
@@ -172,12 +176,12 @@ def test_many_logs_with_holes_cost_one_write_of_the_file(tmp_path: Path, monkeyp
     ],
 )
 def test_a_hole_is_seen_before_and_between_batches(batches: list[tuple[int, int]], expected: int, found: bool) -> None:
-    assert has_holes(memoryview(b"".join(batch(*item) for item in batches)), expected) is found
+    assert has_holes(memoryview(b"".join(batch(*span) for span in batches)), expected) is found
 
 
 @pytest.mark.parametrize("before", [(0, 1), ()])
 def test_a_hole_wider_than_an_index_can_name_begins_another_segment(tmp_path: Path, before: tuple[int, ...]) -> None:
-    """LOG-16, LOG-17: a key written once and another one written three thousand million times since."""
+    """LOG-16, LOG-17: one key was written once and another one three billion times since."""
     far = 3_000_000_000
     table = opened(tmp_path)
     partition = follow(table, *before, far, far + 1)

@@ -1,4 +1,4 @@
-"""What a leader remembers of a follower's requests (WIRE-30, REP-10)."""
+"""Fetch sessions of followers on a leader (WIRE-30, REP-10)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ KEY = (TOPIC_ID, 0)
 REPLICA = 2
 
 
-def test_a_partition_that_was_deleted_and_made_again_is_found_again(tmp_path: Path) -> None:
-    """REP-32: a move took the replica away from this broker, the next one brought it back, to lead."""
+def test_a_recreated_partition_is_looked_up_again(tmp_path: Path) -> None:
+    """REP-32: a reassignment removed the replica from this broker, and the next one brought it back as the leader."""
     table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
     table.recover(NOW_MS)
     session = FollowerSession(1, REPLICA, 7)
@@ -29,7 +29,7 @@ def test_a_partition_that_was_deleted_and_made_again_is_found_again(tmp_path: Pa
     assert not session.asks(KEY, (0, 6, 0, -1, 0, 1_000), before, NOW_MS)
     line = session.lines[KEY]
     assert line.code == error_codes.UNKNOWN_LEADER_EPOCH
-    assert line.partition is None, "what was refused is looked for anew"
+    assert line.partition is None, "a refused partition is looked up again"
 
     table.delete("t", 0, now_ms=NOW_MS)
     after = table.become_leader("t", 0, TOPIC_ID, 6, {}, now_ms=NOW_MS, role=PartitionRole((1, REPLICA), (1,)))
@@ -43,7 +43,7 @@ MANY, FEW = "ins-aaaaaaaa.many", "ins-bbbbbbbb.few"
 
 @pytest.fixture
 def session(tmp_path: Path) -> FollowerSession:
-    """A follower that has nothing of twenty partitions of one instance, and of two of another one."""
+    """A follower without any records of twenty partitions of one instance and two of another."""
     table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
     table.recover(NOW_MS)
     session = FollowerSession(1, REPLICA, 7)
@@ -64,13 +64,13 @@ def taken(session: FollowerSession, count: int) -> list[str]:
     return [partition.topic for partition in partitions if isinstance(partition, Partition)]
 
 
-def test_an_instance_with_many_partitions_does_not_hold_up_the_replication_of_others(session: FollowerSession) -> None:
+def test_an_instance_with_many_partitions_does_not_delay_the_replication_of_others(session: FollowerSession) -> None:
     assert taken(session, 5) == [MANY, FEW, MANY, FEW, MANY]
     assert taken(session, 100) == [MANY] * 17
     assert not session.has_ready
 
 
-def test_what_was_put_back_comes_first_and_in_its_order(session: FollowerSession) -> None:
+def test_returned_partitions_come_first_and_in_order(session: FollowerSession) -> None:
     lines = [line for line in (session.next_ready() for _ in range(3)) if line is not None]
     session.put_back(lines)
     again = [session.next_ready() for _ in range(4)]

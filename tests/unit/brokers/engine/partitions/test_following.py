@@ -1,5 +1,5 @@
-"""A follower's side of a partition: batches as the leader wrote them, and nothing that cannot follow what is there
-(REP-7 to REP-9, REP-17).
+"""Appends on a follower: batches exactly as the leader wrote them, and none that cannot follow the log (REP-7 to REP-9,
+REP-17).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def follow(table: PartitionTable, *, in_small_segments: bool = False) -> Partiti
 
 
 def stored(base_offset: int, count: int = 1, epoch: int = EPOCH, **more: int) -> bytes:
-    """A batch as it lies in a leader's log."""
+    """Returns a batch as it is stored in a leader's log."""
     data = build_batch([Record(NOW_MS + at, None, b"v%d" % (base_offset + at)) for at in range(count)], **more)
     layout.assign(data, base_offset, epoch)
     return bytes(data)
@@ -64,9 +64,9 @@ def bytes_of(partition: Partition) -> bytes:
     return b"".join(segment.batch_at(0, segment.size_bytes) for segment in partition.log.segments)
 
 
-def test_batches_are_stored_as_they_came(table: PartitionTable) -> None:
+def test_batches_are_stored_unchanged(table: PartitionTable) -> None:
     partition = follow(table)
-    batches = [stored(0, 2, epoch=1), stored(2, epoch=3), stored(7, 3)]  # what lay between was compacted away
+    batches = [stored(0, 2, epoch=1), stored(2, epoch=3), stored(7, 3)]  # the records between were compacted away
 
     assert take(partition, *batches, high_watermark=3) == sum(map(len, batches))
 
@@ -76,7 +76,7 @@ def test_batches_are_stored_as_they_came(table: PartitionTable) -> None:
     assert partition.last_fetched_epoch == EPOCH
 
 
-def test_an_answer_of_many_batches_fills_segment_after_segment(table: PartitionTable) -> None:
+def test_a_response_of_many_batches_fills_several_segments(table: PartitionTable) -> None:
     partition = follow(table, in_small_segments=True)
     batches = [stored(number) for number in range(30)]
 
@@ -89,7 +89,7 @@ def test_an_answer_of_many_batches_fills_segment_after_segment(table: PartitionT
         assert segment.size_bytes <= SEGMENT_BYTES
 
 
-def test_the_high_watermark_is_the_leaders_as_far_as_the_log_goes(table: PartitionTable) -> None:
+def test_the_high_watermark_is_the_leaders_up_to_the_log_end(table: PartitionTable) -> None:
     """REP-7."""
     partition = follow(table)
     take(partition, stored(0), high_watermark=9)
@@ -100,7 +100,7 @@ def test_the_high_watermark_is_the_leaders_as_far_as_the_log_goes(table: Partiti
     assert partition.high_watermark == 2
 
 
-def test_the_log_starts_where_the_leaders_does_once_that_is_committed(table: PartitionTable) -> None:
+def test_the_log_start_follows_the_leaders_once_it_is_committed(table: PartitionTable) -> None:
     """REP-8."""
     partition = follow(table)
     take(partition, stored(0), stored(1), high_watermark=1, start=2)
@@ -131,7 +131,7 @@ def test_a_batch_that_cannot_follow_is_refused_and_the_good_ones_before_it_stay(
     assert bytes_of(partition) == stored(0, epoch=2)
 
 
-def test_a_batch_cut_off_at_the_end_is_left_for_the_next_answer(table: PartitionTable) -> None:
+def test_an_incomplete_batch_at_the_end_is_left_to_the_next_response(table: PartitionTable) -> None:
     partition = follow(table)
     assert take(partition, stored(0), stored(1)[:-1]) == len(stored(0))
     with pytest.raises(CorruptFetch, match="without a whole batch"):
@@ -139,13 +139,13 @@ def test_a_batch_cut_off_at_the_end_is_left_for_the_next_answer(table: Partition
     assert take(partition, stored(1)) == len(stored(1))
 
 
-def test_a_leader_takes_nothing_over(table: PartitionTable) -> None:
+def test_a_leader_appends_no_fetched_records(table: PartitionTable) -> None:
     partition = table.become_leader("t", 0, TOPIC_ID, 1, {}, now_ms=NOW_MS)
     with pytest.raises(CorruptFetch, match="leads"):
         take(partition, stored(0))
 
 
-def test_a_follower_that_comes_to_lead_knows_the_producers(table: PartitionTable) -> None:
+def test_a_new_leader_has_the_producer_state(table: PartitionTable) -> None:
     """IDE-9."""
     partition = follow(table, in_small_segments=True)
     more = {"producer_id": 9, "producer_epoch": 0}
@@ -162,7 +162,7 @@ def test_a_follower_that_comes_to_lead_knows_the_producers(table: PartitionTable
     assert produce(9)[0] == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_what_was_followed_is_there_after_a_crash(tmp_path: Path) -> None:
+def test_fetched_records_survive_a_crash(tmp_path: Path) -> None:
     partition = follow(opened(tmp_path), in_small_segments=True)
     take(partition, *(stored(number, epoch=number // 4) for number in range(12)), high_watermark=12)
     expected = bytes_of(partition)
@@ -173,8 +173,8 @@ def test_what_was_followed_is_there_after_a_crash(tmp_path: Path) -> None:
     assert result.log.epochs.entries == [(0, 0), (1, 4), (2, 8)]
 
 
-def test_a_truncated_log_goes_on_from_there(table: PartitionTable, tmp_path: Path) -> None:
-    """REP-15: what counted as being on disk counts no longer before anything else is written there."""
+def test_a_truncated_log_continues_at_its_new_end(table: PartitionTable, tmp_path: Path) -> None:
+    """REP-15: lower the recovery point before other records are written there."""
     partition = follow(table, in_small_segments=True)
     take(partition, *(stored(number, epoch=1) for number in range(10)))
     flush = table.flusher.plan_flush()
@@ -190,7 +190,7 @@ def test_a_truncated_log_goes_on_from_there(table: PartitionTable, tmp_path: Pat
     assert bytes_of(partition) == b"".join([stored(number, epoch=1) for number in range(4)] + [stored(4, 3, epoch=2)])
 
 
-def test_to_truncate_what_is_committed_is_written_down_as_an_error(table: PartitionTable) -> None:
+def test_truncating_committed_records_is_logged_as_an_error(table: PartitionTable) -> None:
     """REP-17."""
     partition = follow(table)
     take(partition, stored(0), stored(1), high_watermark=2)
@@ -207,16 +207,14 @@ def test_to_truncate_what_is_committed_is_written_down_as_an_error(table: Partit
     assert lost == [("committed_records_truncated", "warning")], "its owner allows that"
 
 
-def test_what_lies_behind_damage_does_not_stay_behind_the_end_of_a_truncated_log(
-    table: PartitionTable, tmp_path: Path
-) -> None:
-    """Else it would follow, under its old offsets, whatever is fetched next."""
+def test_records_behind_damage_are_removed_by_a_truncation(table: PartitionTable, tmp_path: Path) -> None:
+    """Otherwise these records would follow, with their old offsets, the records that are fetched next."""
     partition = follow(table)
     batches = [stored(number, epoch=1) for number in range(6)]
     take(partition, *batches)
     file = Path(partition.log.segments[0].file.path)
     content = bytearray(file.read_bytes())
-    content[2 * len(batches[0]) + 16] = 7  # the magic of the third
+    content[2 * len(batches[0]) + 16] = 7  # the magic of the third batch
     file.write_bytes(content)
     partition.log.rest()
 
@@ -232,7 +230,7 @@ def test_what_lies_behind_damage_does_not_stay_behind_the_end_of_a_truncated_log
     assert bytes_of(_recovered(tmp_path)) == expected
 
 
-def test_an_epoch_without_records_goes_when_the_log_is_truncated_to_its_end(table: PartitionTable) -> None:
+def test_an_epoch_without_records_is_removed_by_a_truncation_to_the_log_end(table: PartitionTable) -> None:
     partition = follow(table)
     take(partition, stored(0, epoch=1))
     partition.log.epochs.assign(3, 1)
@@ -243,7 +241,7 @@ def test_an_epoch_without_records_goes_when_the_log_is_truncated_to_its_end(tabl
     assert partition.log_end_offset == 1
 
 
-def test_a_log_begun_again_holds_nothing_of_what_it_was(table: PartitionTable, tmp_path: Path) -> None:
+def test_a_restarted_log_has_no_earlier_records(table: PartitionTable, tmp_path: Path) -> None:
     """REP-9."""
     partition = follow(table, in_small_segments=True)
     take(partition, *(stored(number, producer_id=3, base_sequence=number) for number in range(10)), high_watermark=10)
@@ -261,7 +259,7 @@ def test_a_log_begun_again_holds_nothing_of_what_it_was(table: PartitionTable, t
     assert not list(Path(log.directory).glob("*.deleted"))
 
 
-def test_a_disk_that_fails_takes_its_partitions_along(table: PartitionTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_disk_takes_its_partitions_offline(table: PartitionTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """LOG-3."""
     partition = follow(table)
 
@@ -278,7 +276,7 @@ def test_a_disk_that_fails_takes_its_partitions_along(table: PartitionTable, mon
 
 
 def _recovered(directory: Path) -> Partition:
-    """The partition as another process would find it, over a copy of the files."""
+    """Returns the partition as another process would load it, from a copy of the files."""
     copy = directory.with_name(directory.name + "-after")
     shutil.copytree(directory, copy)
     (copy / ".lock").unlink(missing_ok=True)

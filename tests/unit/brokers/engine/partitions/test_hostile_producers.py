@@ -1,6 +1,4 @@
-"""Whatever a producer sends, it is refused and changes nothing or is stored; and what is stored, every reader, the
-cleaner and a restart can live with.
-"""
+"""Hostile producers: every batch is rejected without effect, or stored such that readers, cleaner and restarts work."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ CONFIGS: tuple[dict[str, str], ...] = (
     {"compression.type": "zstd"},
     {"compression.type": "uncompressed", "message.timestamp.after.max.ms": "100"},
 )
-# As an answer of ListOffsets has them.
+# Special timestamps of ListOffsets.
 LISTED = struct.Struct(">hqqi")
 
 
@@ -57,7 +55,7 @@ def lead(table: PartitionTable, config: dict[str, str]) -> Partition:
 
 
 def clean(table: PartitionTable, now_ms: int) -> int:
-    """Runs until nothing is left to do; answers how many. A batch that cannot be read ends them."""
+    """Cleans until no log is due and returns the number of runs; a batch that cannot be read ends them."""
     cleaner = Cleaner(table, CleanerSettings())
     runs = 0
     while (work := cleaner.plan(now_ms)) is not None:
@@ -97,12 +95,12 @@ def read_all_ways(partition: Partition) -> None:
     for timestamp in (*EXTREMES, NOW_MS - 5, NOW_MS + 1_000, -2, -3):
         listed = list_offsets(partition, timestamp, isolation=0, version=9)
         LISTED.pack(listed.error_code, listed.timestamp, listed.offset, listed.leader_epoch)
-    for item in batches(partition):
-        assert layout.checksum(item) == layout.read_header(item).crc
+    for stored in batches(partition):
+        assert layout.checksum(stored) == layout.read_header(stored).crc
         for magic in (0, 1):
             try:
-                read_records(item)
-                from_batches(item, magic, 0)
+                read_records(stored)
+                from_batches(stored, magic, 0)
             except (Malformed, UnsupportedCodec, Undecodable, Oversized):
                 continue
 
@@ -133,16 +131,16 @@ def test_whatever_is_sent_is_refused_or_lived_with(seed: int, tmp_path: Path) ->
     table.close()
     for root in (tmp_path, copy):
         again = opened(root)
-        matching = lead(again, CONFIGS[seed % len(CONFIGS)])
-        assert matching.log_end_offset == end
-        read_all_ways(matching)
+        reopened = lead(again, CONFIGS[seed % len(CONFIGS)])
+        assert reopened.log_end_offset == end
+        read_all_ways(reopened)
         again.close()
 
 
 @pytest.mark.parametrize("time_ms", [LONG_MIN, LONG_MAX, 0])
 @pytest.mark.parametrize("retention_ms", ["0", FOR_EVER])
 def test_delete_markers_of_any_time_are_cleaned_and_keep_it(tmp_path: Path, time_ms: int, retention_ms: str) -> None:
-    """CMP-20, REC-25: a horizon that lies for ever ahead is one too."""
+    """CMP-20, REC-25: also with a delete horizon in the infinite future."""
     table = opened(tmp_path)
     partition = lead(
         table, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": retention_ms}
@@ -165,7 +163,7 @@ def test_delete_markers_of_any_time_are_cleaned_and_keep_it(tmp_path: Path, time
 
 
 def calls(timestamp: int, partition: Partition) -> tuple[int, int]:
-    """The offset that is found, and the Python functions that it took."""
+    """Returns the offset found and the number of calls of Python functions."""
     count = 0
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -183,7 +181,7 @@ def calls(timestamp: int, partition: Partition) -> tuple[int, int]:
 
 @pytest.mark.skipif(finder.is_installed(), reason="compiled functions are not seen by a profile hook")
 def test_a_search_by_time_is_not_led_through_the_log_by_greatest_times_that_were_made_up(tmp_path: Path) -> None:
-    """LOG-26: the first batch that claims a time answers for it."""
+    """LOG-26: the first batch whose header claims the timestamp is the answer."""
     table = opened(tmp_path)
     partition = lead(table, {})
     block = record() * 50
@@ -198,7 +196,7 @@ def test_a_search_by_time_is_not_led_through_the_log_by_greatest_times_that_were
 
 
 def test_a_search_by_time_reads_no_headers_of_records(tmp_path: Path) -> None:
-    """LOG-26: in a batch of more than a few records nobody has looked at them."""
+    """LOG-26: the header sections of records in larger batches were never validated."""
     table = opened(tmp_path)
     partition = lead(table, {"message.timestamp.type": "CreateTime"})
     lying = record(headers=encode_signed(2**31 - 1))

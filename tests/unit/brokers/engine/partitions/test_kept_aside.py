@@ -1,4 +1,4 @@
-"""Logs that cannot be served are left for a person to look at: of another topic as it seems, or in an old format."""
+"""Logs that cannot be served are kept for an operator: of another topic, or in an old format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC_ID, OTHER_ID = b"0123456789abcdef", b"0123456789abcdeg"
 
 
 def produced(root: Path, topic: str = "t") -> bytes:
-    """A log of one partition, its broker stopped; what its segment holds."""
+    """Produces to one partition and stops its broker; returns the content of its segment."""
     table = opened(root)
     table.become_leader(topic, 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
     produce(table, topic, 0, times=3)
@@ -36,8 +36,8 @@ def flush(table: PartitionTable) -> None:
     batch.finish()
 
 
-def test_a_log_found_with_another_topic_id_is_set_aside_and_never_removed(tmp_path: Path) -> None:
-    """A bit of the id may have flipped; the id alone does not tell that from a topic that was made again."""
+def test_a_log_with_another_topic_id_becomes_a_stray_and_is_never_removed(tmp_path: Path) -> None:
+    """A bit of the topic id may have flipped; the id alone cannot distinguish that from a recreated topic."""
     content = produced(tmp_path)
     metadata = tmp_path / "t-0" / "partition.metadata"
     data = bytearray(metadata.read_bytes())
@@ -57,8 +57,8 @@ FOREIGN_FILES = ("dump.sql", "00000000000000000000.log.gz", "nested/000000000000
 
 
 @pytest.mark.parametrize("name", FOREIGN_FILES)
-def test_a_directory_of_somebody_else_is_no_partition_whatever_its_name(tmp_path: Path, name: str) -> None:
-    """It would pass for a log of a topic that is gone, and be deleted."""
+def test_a_foreign_directory_with_the_name_of_a_partition_is_ignored(tmp_path: Path, name: str) -> None:
+    """It would be taken for the log of a deleted topic, and be deleted."""
     file = tmp_path / "backup-2024" / name
     file.parent.mkdir(parents=True)
     file.write_bytes(b"precious")
@@ -77,8 +77,8 @@ def test_a_directory_of_somebody_else_is_no_partition_whatever_its_name(tmp_path
         f"{7:020d}.index", f"{7:020d}.snapshot", f"{0:020d}.log.swap", f"{0:020d}.log.deleted",
     ],
 )  # fmt: skip
-def test_what_a_crash_leaves_of_a_partition_is_still_one(tmp_path: Path, name: str) -> None:
-    """A directory is made before any of its files, and its log appears with the first record."""
+def test_the_files_that_a_crash_leaves_still_count_as_a_partition(tmp_path: Path, name: str) -> None:
+    """A directory is created before its files, and the log file is created by the first append."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     if name:
@@ -91,8 +91,8 @@ def test_what_a_crash_leaves_of_a_partition_is_still_one(tmp_path: Path, name: s
     table.close()
 
 
-def test_a_partition_that_is_named_as_somebody_elses_directory_moves_that_aside(tmp_path: Path) -> None:
-    """Nothing of it is lost, not even with the topic, and the disk is not given up for it."""
+def test_a_foreign_directory_with_the_name_of_a_new_partition_becomes_a_stray(tmp_path: Path) -> None:
+    """Its files are kept, even when the topic is deleted, and the disk stays online."""
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-0" / "dump.sql").write_bytes(b"precious")
     table = opened(tmp_path)
@@ -107,9 +107,10 @@ def test_a_partition_that_is_named_as_somebody_elses_directory_moves_that_aside(
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
-def test_of_two_directories_of_one_partition_the_further_one_counts(tmp_path: Path, order: tuple[str, str]) -> None:
-    """One was copied to another disk by hand, or its disk came back after its place had been taken. Kafka does not
-    start then; nothing is removed here either.
+def test_of_two_directories_of_one_partition_the_longer_log_is_used(tmp_path: Path, order: tuple[str, str]) -> None:
+    """One was copied to another disk by hand, or its disk returned after it was replaced.
+
+    Kafka does not start then; here no file is removed either.
     """
     old, young = tmp_path / "a", tmp_path / "b"
     produced(old)
@@ -128,25 +129,25 @@ def test_of_two_directories_of_one_partition_the_further_one_counts(tmp_path: Pa
         assert result is not None
         assert (result.log_end_offset, result.log.root) == (end_offset, young)
         table.close()
-    assert not report.damages, "it was told at the first start"
+    assert not report.damages, "it was reported at the first start"
     assert len(list(old.glob("t-0.*-stray/*.log"))) == 1
 
 
-def test_what_was_set_aside_is_told_once(tmp_path: Path) -> None:
+def test_a_new_stray_is_reported_once(tmp_path: Path) -> None:
     produced(tmp_path)
     table = opened(tmp_path)
     table.become_leader("t", 0, OTHER_ID, 0, {}, now_ms=NOW_MS)
-    ((topic, index, directory),) = table.set_aside
+    ((topic, index, directory),) = table.new_strays
     assert (topic, index) == ("t", 0)
     assert Path(directory).is_dir()
-    # Of a log that was led the id is known to be right: it is of a topic that is gone.
-    table.set_aside.clear()
+    # The id of a log that was led is known to be right: it belongs to a deleted topic.
+    table.new_strays.clear()
     table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
-    assert not table.set_aside
+    assert not table.new_strays
     table.close()
 
 
-def test_a_log_that_does_not_say_whose_it_is_is_taken_over_and_says_so_from_then_on(tmp_path: Path) -> None:
+def test_a_log_without_topic_id_is_adopted_and_gets_the_topic_id(tmp_path: Path) -> None:
     produced(tmp_path)
     (tmp_path / "t-0" / "partition.metadata").write_bytes(b"")
     for known in (NO_TOPIC_ID, TOPIC_ID):
@@ -158,8 +159,8 @@ def test_a_log_that_does_not_say_whose_it_is_is_taken_over_and_says_so_from_then
         table.close()
 
 
-def test_a_log_that_a_power_cut_left_without_its_id_is_nobodys(tmp_path: Path) -> None:
-    """It may be of a topic that was deleted and made again meanwhile. What was flushed has its id on the disk."""
+def test_an_unflushed_log_without_topic_id_is_not_adopted_after_a_power_cut(tmp_path: Path) -> None:
+    """It may belong to a topic that was deleted and recreated meanwhile. A flushed log has its topic id on disk."""
     for flushed in (False, True):
         root = tmp_path / str(flushed)
         table = opened(root)
@@ -177,7 +178,7 @@ def test_a_log_that_a_power_cut_left_without_its_id_is_nobodys(tmp_path: Path) -
 
 
 def crashed_with_a_start_of_two(root: Path) -> None:
-    """Three records of which the first two were deleted, and that is on disk."""
+    """Writes three records and deletes the first two durably."""
     table = opened(root)
     partition = table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
     produce(table, "t", 0, times=3)
@@ -186,8 +187,8 @@ def crashed_with_a_start_of_two(root: Path) -> None:
     crash(table)
 
 
-def test_a_log_that_nobody_knows_begins_anew_where_it_began(tmp_path: Path) -> None:
-    """LOG-46: if it was the same topic's, what was deleted from it stays deleted."""
+def test_a_log_that_replaces_an_unknown_one_keeps_its_start_offset(tmp_path: Path) -> None:
+    """LOG-46: if it was the same topic's log, its deleted records stay deleted."""
     crashed_with_a_start_of_two(tmp_path)
     (tmp_path / "t-0" / "partition.metadata").unlink()
 
@@ -207,8 +208,8 @@ def test_a_log_that_nobody_knows_begins_anew_where_it_began(tmp_path: Path) -> N
     table.close()
 
 
-def test_where_a_log_begins_of_which_a_power_cut_left_nothing_else_is_not_the_next_topics_start(tmp_path: Path) -> None:
-    """LOG-46: it would follow from there, come into sync, and lead without what lies below."""
+def test_the_start_offset_of_an_unknown_empty_log_is_not_used_for_the_next_topic(tmp_path: Path) -> None:
+    """LOG-46: the replica would follow from there, join the ISR, and lead without the records below."""
     crashed_with_a_start_of_two(tmp_path)
     for path in (tmp_path / "t-0").iterdir():
         path.unlink()
@@ -219,7 +220,7 @@ def test_where_a_log_begins_of_which_a_power_cut_left_nothing_else_is_not_the_ne
     table.close()
 
 
-def test_a_directory_from_before_there_were_ids_is_taken_over_though_nothing_of_it_was_flushed(tmp_path: Path) -> None:
+def test_an_unflushed_directory_from_before_topic_ids_is_adopted(tmp_path: Path) -> None:
     table = opened(tmp_path)
     table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
     produce(table, "t", 0, times=3)
@@ -236,7 +237,7 @@ def test_a_directory_from_before_there_were_ids_is_taken_over_though_nothing_of_
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("before", ["batches", "messages"])
-def test_a_log_with_messages_where_none_can_be_read_is_not_opened_and_nothing_of_it_is_cut_off(
+def test_a_log_with_old_messages_behind_batches_is_not_opened_and_not_truncated(
     tmp_path: Path, magic: int, clean: bool, before: str
 ) -> None:
     content = produced(tmp_path)

@@ -1,4 +1,4 @@
-"""What a leader keeps of its followers and of those who wait (REP-11, REP-14, REP-24, REP-26)."""
+"""Follower progress, ISR and pending requests on a leader (REP-11, REP-14, REP-24, REP-26)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def wait() -> DelayedReplication:
     return DelayedReplication(lambda: None)
 
 
-def test_whoever_is_in_either_isr_counts_while_a_write_is_under_way() -> None:
+def test_members_of_both_isrs_count_during_a_write() -> None:
     """REP-24."""
     made = leadership()
     made.followers[2].fetched(10, 0, 10, 0)
@@ -35,8 +35,8 @@ def test_whoever_is_in_either_isr_counts_while_a_write_is_under_way() -> None:
     assert made.committed(10) == 10
 
 
-def test_a_follower_that_keeps_up_holds_the_high_watermark_until_it_does_not() -> None:
-    """REP-11: it is about to join, and must not find that it misses what was committed meanwhile."""
+def test_the_high_watermark_waits_for_a_follower_only_while_it_keeps_up() -> None:
+    """REP-11: it is about to join and must not miss records that were committed meanwhile."""
     made = leadership(isr=(1, 2))
     made.followers[2].fetched(10, 0, 10, 5_000)
     made.followers[3].fetched(7, 0, 7, 5_000)
@@ -45,8 +45,8 @@ def test_a_follower_that_keeps_up_holds_the_high_watermark_until_it_does_not() -
     assert made.committed(10) == 10
 
 
-def test_nobody_waits_for_who_is_dead_or_stops_to_come_back() -> None:
-    """REP-34: it was caught up a moment ago, and is not going to fetch again."""
+def test_the_high_watermark_does_not_wait_for_dead_or_stopping_brokers() -> None:
+    """REP-34: it was caught up a moment ago and will not fetch again."""
     made = leadership(isr=(1, 2))
     made.followers[2].fetched(10, 0, 10, 5_000)
     made.followers[3].fetched(7, 0, 7, 5_000)
@@ -56,8 +56,8 @@ def test_nobody_waits_for_who_is_dead_or_stops_to_come_back() -> None:
     assert made.committed(10) == 7
 
 
-def test_who_still_holds_deleted_records_does_not_come_into_the_isr() -> None:
-    """LOG-46: somebody was told that they are gone while it was away."""
+def test_a_follower_with_deleted_records_does_not_join_the_isr() -> None:
+    """LOG-46: the deletion was confirmed to a client while the replica was down."""
     made = leadership(isr=(1, 2))
     made.followers[3].fetched(10, 0, 10, 5_000)
     assert made.candidates(10, start_offset=4) == []
@@ -65,7 +65,7 @@ def test_who_still_holds_deleted_records_does_not_come_into_the_isr() -> None:
     assert made.candidates(10, start_offset=4) == [3]
 
 
-def test_an_epoch_begins_with_nothing_known() -> None:
+def test_an_epoch_begins_without_knowledge_of_followers() -> None:
     """REP-26."""
     made = leadership()
     made.followers[2].fetched(10, 0, 10, 5)
@@ -74,14 +74,14 @@ def test_an_epoch_begins_with_nothing_known() -> None:
     assert [made.followers[id].caught_up_ms for id in (2, 3)] == [99, 0]
 
 
-def test_replicas_that_come_are_unknown_and_those_that_stay_are_not() -> None:
+def test_new_replicas_are_unknown_and_remaining_ones_are_known() -> None:
     made = leadership()
     made.followers[2].fetched(10, 0, 10, 5)
     made.confirm((2, 4), (1, 2))
     assert {id: follower.end_offset for id, follower in made.followers.items()} == {2: 10, 4: -1}
 
 
-def test_the_low_watermark_is_the_first_start_of_those_in_sync() -> None:
+def test_the_low_watermark_is_the_lowest_log_start_of_in_sync_replicas() -> None:
     made = leadership(isr=(1, 2))
     assert made.low_watermark(5) == -1
     made.followers[2].fetched(10, 3, 10, 0)
@@ -95,18 +95,18 @@ def test_waits_end_in_the_order_of_their_offsets_and_once(offsets: list[int], wa
     made = leadership()
     wanted: dict[DelayedReplication, int] = {}
     for offset in offsets:
-        item = wait()
-        wanted[item] = offset
-        made.await_commit(item, offset)
+        pending = wait()
+        wanted[pending] = offset
+        made.await_commit(pending, offset)
     for watermark in watermarks:
-        result = [wanted.pop(item) for item in made.committed_below(watermark)]
+        result = [wanted.pop(pending) for pending in made.committed_below(watermark)]
         assert result == sorted(result)
         assert all(offset < watermark for offset in result)
         assert all(offset >= watermark for offset in wanted.values())
     assert set(made.delayed_operations()) == set(wanted)
 
 
-def test_requests_that_ran_out_of_time_do_not_pile_up() -> None:
+def test_expired_requests_do_not_accumulate() -> None:
     made = leadership()
     for number in range(10 * SWEPT_MIN):
         item = wait()
@@ -115,7 +115,7 @@ def test_requests_that_ran_out_of_time_do_not_pile_up() -> None:
     assert len(made.delayed_operations()) <= SWEPT_MIN
 
 
-def test_a_hundred_thousand_that_wait_do_not_slow_an_append() -> None:
+def test_a_hundred_thousand_pending_requests_do_not_slow_an_append() -> None:
     """REP-14: an append looks at none of them, and the high watermark only at those it passes."""
 
     def rounds_s(made: Leadership) -> float:

@@ -1,4 +1,4 @@
-"""Whether a leader still leads, by what its followers say (decision 76)."""
+"""Leadership checks by requests of followers (decision 76)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.brokers.engine.partitions.transactional import NOW_MS, TOPIC_ID
 
 EPOCH = 3
 KEY = (TOPIC_ID, 0)
-# A follower's requests without an answer (`replication.fetcher`).
+# Maximum number of requests of a follower in flight (`replication.fetcher`).
 UNDER_WAY_MAX = 2
 
 
@@ -33,7 +33,7 @@ def lead(table: PartitionTable, *isr: int, leader_epoch: int = EPOCH) -> Partiti
 
 
 class Follower:
-    """One that is heard at once."""
+    """A follower whose requests arrive at once."""
 
     def __init__(self, leadership_checks: LeadershipChecks, partition: Partition, replica: int) -> None:
         self.session = FollowerSession(1, replica, replica)
@@ -79,11 +79,11 @@ class Stage:
         self.woken += 1
 
 
-def test_every_follower_in_sync_must_have_been_heard(table: PartitionTable) -> None:
+def test_every_in_sync_follower_must_answer(table: PartitionTable) -> None:
     stage = Stage(table)
     question = stage.ask()
     for follower in stage.followers.values():
-        # This request may have been under way when the question was put.
+        # This request may have been in flight when the check began.
         follower.goes_round()
     assert not question.done
 
@@ -129,7 +129,7 @@ def test_a_request_that_may_have_overtaken_another_does_not_count(table: Partiti
     assert question.is_confirmed
 
 
-def test_one_round_answers_all_that_were_asked_before_it(table: PartitionTable) -> None:
+def test_one_round_confirms_all_earlier_checks(table: PartitionTable) -> None:
     stage = Stage(table, isr=(1, 2))
     follower = stage.followers[2]
     follower.asks(names=False)
@@ -142,7 +142,7 @@ def test_one_round_answers_all_that_were_asked_before_it(table: PartitionTable) 
     assert not later.done
 
 
-def test_who_leads_alone_asks_nobody(table: PartitionTable) -> None:
+def test_a_single_in_sync_replica_is_confirmed_at_once(table: PartitionTable) -> None:
     stage = Stage(table, isr=(1,))
 
     assert leads_alone(stage.partition)
@@ -150,7 +150,7 @@ def test_who_leads_alone_asks_nobody(table: PartitionTable) -> None:
     assert stage.followers[2].woken == 0
 
 
-def test_who_is_no_longer_in_sync_is_not_waited_for(table: PartitionTable) -> None:
+def test_a_follower_that_left_the_isr_is_not_waited_for(table: PartitionTable) -> None:
     stage = Stage(table)
     question = stage.ask()
     for _ in range(2):
@@ -163,8 +163,8 @@ def test_who_is_no_longer_in_sync_is_not_waited_for(table: PartitionTable) -> No
     assert question.is_confirmed
 
 
-def test_who_is_about_to_be_in_sync_is_waited_for(table: PartitionTable) -> None:
-    """REP-24: it may be in sync by what is written already, and lead by now."""
+def test_a_follower_in_the_proposed_isr_is_waited_for(table: PartitionTable) -> None:
+    """REP-24: it may be in sync according to the ISR being written, and lead by now."""
     stage = Stage(table, isr=(1,))
     stage.partition.propose_isr((1, 2))
 
@@ -172,7 +172,7 @@ def test_who_is_about_to_be_in_sync_is_waited_for(table: PartitionTable) -> None
     assert not stage.ask().done
 
 
-def test_who_follows_in_another_epoch_confirms_nothing(table: PartitionTable) -> None:
+def test_a_follower_in_another_epoch_confirms_nothing(table: PartitionTable) -> None:
     stage = Stage(table, isr=(1, 2))
     question = stage.ask()
     for _ in range(3):
@@ -193,7 +193,7 @@ def test_a_leadership_that_ends_ends_the_question(table: PartitionTable) -> None
     assert stage.woken == 1
 
 
-def test_who_does_not_wait_any_more_takes_no_room(table: PartitionTable) -> None:
+def test_a_cancelled_check_uses_no_memory(table: PartitionTable) -> None:
     stage = Stage(table)
     for _ in range(1_000):
         stage.ask().cancel()
@@ -205,7 +205,7 @@ def test_who_does_not_wait_any_more_takes_no_room(table: PartitionTable) -> None
 
 
 class Remote:
-    """A follower on the other side of a slow connection, which hears of another leader at some moment."""
+    """A follower behind a slow connection, which learns of another leader at some time."""
 
     def __init__(self, stage: Stage, replica: int) -> None:
         self.local = stage.followers[replica]
@@ -217,7 +217,7 @@ class Remote:
         self._tells_that_it_left = False
 
     def send(self) -> None:
-        """Empty when nothing else is under way; else it names something."""
+        """Sends an empty request if nothing else is in flight, otherwise one that names a partition."""
         if self.under_way == UNDER_WAY_MAX:
             return
         if self._tells_that_it_left:
@@ -235,7 +235,7 @@ class Remote:
             self._tells_that_it_left = True
 
     def arrive(self) -> None:
-        """At the leader, which answers what waited before it."""
+        """Delivers the request to the leader, which answers the one that waited before it."""
         if not self.sent:
             return
         self.answer()
@@ -276,29 +276,29 @@ VERBS = ("send", "arrive", "answer", "receive", "hear_of_another", "ask")
 
 @given(st.lists(st.sampled_from(VERBS), max_size=40))
 @settings(max_examples=300)
-def test_nobody_is_told_that_we_lead_after_a_follower_heard_of_another(verbs: list[str]) -> None:
-    """However slow the way is. And who is not deposed is told so in the end."""
+def test_no_check_is_confirmed_after_a_follower_learned_of_another_leader(verbs: list[str]) -> None:
+    """The network may be arbitrarily slow. A leader that is not deposed gets its confirmation eventually."""
     with some_table() as table:
         stage = Stage(table, isr=(1, 2))
         remote = Remote(stage, 2)
-        asked: list[tuple[LeadershipCheck, bool]] = []
+        checks: list[tuple[LeadershipCheck, bool]] = []
         for verb in verbs:
             if verb == "ask":
-                asked.append((stage.ask(), remote.follows))
+                checks.append((stage.ask(), remote.follows))
             else:
                 getattr(remote, verb)()
         for _ in range(6):
             for act in (remote.send, remote.arrive, remote.answer, remote.receive):
                 act()
 
-        for question, was_led in asked:
+        for question, was_led in checks:
             assert question.is_confirmed <= was_led
         if remote.follows:
-            assert all(question.is_confirmed for question, _ in asked)
+            assert all(question.is_confirmed for question, _ in checks)
 
 
-def test_who_was_asked_and_stays_away_falls_out_of_sync_although_it_had_everything(table: PartitionTable) -> None:
-    """REP-22: while nothing is written, nothing else would tell that it is gone."""
+def test_a_silent_follower_leaves_the_isr_even_if_it_was_caught_up(table: PartitionTable) -> None:
+    """REP-22: while nothing is written, nothing else would show that it is gone."""
     stage = Stage(table)
     gone, alive = stage.followers[2].session, stage.followers[3].session
     gone.fetched_ms = alive.fetched_ms = 1_000
@@ -308,7 +308,7 @@ def test_who_was_asked_and_stays_away_falls_out_of_sync_although_it_had_everythi
         assert leadership is not None
         return lagging((1, 2, 3), 1, leadership.followers, end_offset, now_ms, 500, unanswered(stage.partition))
 
-    assert laggards(90_000) == (), "nobody was asked"
+    assert laggards(90_000) == (), "no check was sent"
     stage.ask()
     assert unanswered(stage.partition) == {2, 3}
     for _ in range(2):
@@ -321,14 +321,14 @@ def test_who_was_asked_and_stays_away_falls_out_of_sync_although_it_had_everythi
     assert laggards(90_000) == ()
 
 
-def test_who_never_came_in_this_epoch_falls_out_of_sync_when_it_is_asked(table: PartitionTable) -> None:
-    """It has no line that could owe an answer, and nothing was written that it could lack."""
+def test_a_follower_that_never_fetched_in_this_epoch_leaves_the_isr_after_a_check(table: PartitionTable) -> None:
+    """It has no session entry that could owe an answer, and there were no records that it could lack."""
     stage = Stage(table)
     stage.partition = lead(table, 1, 2, 3, leader_epoch=EPOCH + 1)
     stage.followers[2].asks(names=True, leader_epoch=EPOCH + 1)
     leadership = stage.partition.leadership
     assert leadership is not None
-    assert unanswered(stage.partition) == frozenset(), "nobody was asked"
+    assert unanswered(stage.partition) == frozenset(), "no check was sent"
 
     question = stage.ask()
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What ListOffsets answers to a search by time, and what it reads for that (LOG-26, LOG-28)."""
+"""ListOffsets by timestamp, and the data that it reads (LOG-26, LOG-28)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.unit.brokers.engine.partitions.test_table import NOW_MS, opened, prod
 
 @pytest.mark.parametrize("timestamp", [-1, -3, NOW_MS])
 def test_a_leader_that_lags_does_not_say_that_there_is_no_such_record(tmp_path: Path, timestamp: int) -> None:
-    """LOG-28: the records were told as committed by the leader before; who asks is to come again."""
+    """LOG-28: the previous leader reported the records as committed; the client must retry."""
     table = opened(tmp_path)
     table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS, role=PartitionRole((1, 2), (1, 2)))
     produce(table, "t", 0, times=3)
     partition = table.become_leader("t", 0, b"1" * 16, 1, {}, now_ms=NOW_MS, role=PartitionRole((1, 2), (1, 2)))
-    asked = [list_offsets(partition, timestamp, isolation=isolation, version=7) for isolation in (0, 1)]
-    assert [result.error_code for result in asked] == [error_codes.OFFSET_NOT_AVAILABLE] * 2
+    results = [list_offsets(partition, timestamp, isolation=isolation, version=7) for isolation in (0, 1)]
+    assert [result.error_code for result in results] == [error_codes.OFFSET_NOT_AVAILABLE] * 2
     assert list_offsets(partition, -2, isolation=0, version=7).offset == 0
     assert partition.follower_fetched(2, 1, 3, 0, 0) is False
     assert list_offsets(partition, timestamp, isolation=0, version=7).error_code == error_codes.NONE
@@ -31,7 +31,7 @@ def test_a_leader_that_lags_does_not_say_that_there_is_no_such_record(tmp_path: 
 
 
 def test_segments_without_times_are_not_read_for_a_time(tmp_path: Path) -> None:
-    """LOG-26: no index helps there, and a log of gigabytes would hold the loop for many seconds."""
+    """LOG-26: no index helps there, and a log of gigabytes would block the event loop for many seconds."""
     table = opened(tmp_path)
     partition = table.become_leader("t", 0, b"1" * 16, 0, {"segment.bytes": "16384"}, now_ms=NOW_MS)
     for stamp_ms in [-1] * 9 + [NOW_MS]:
@@ -46,7 +46,7 @@ def test_segments_without_times_are_not_read_for_a_time(tmp_path: Path) -> None:
 
 
 def test_times_that_fall_for_long_do_not_make_a_search_long(tmp_path: Path) -> None:
-    """LOG-26: one record from a clock ahead, and all behind it are below it, until one is later."""
+    """LOG-26: one record is from a clock ahead, and all after it are older, until a later one."""
     table = opened(tmp_path)
     partition = table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
     for stamp_ms in [NOW_MS, *range(NOW_MS - 1_000, NOW_MS - 1_150, -1), NOW_MS + 5, NOW_MS + 2, NOW_MS + 9]:

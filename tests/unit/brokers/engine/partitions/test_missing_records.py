@@ -1,4 +1,4 @@
-"""What a power cut took from the middle of a log that no checkpoint knew yet (LOG-36, LOG-39)."""
+"""Records that a power cut destroyed in the middle of a log without checkpoints (LOG-36, LOG-39)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.brokers.engine.partitions.test_table import NOW_MS, opened, prod
 def follower_after_a_hole(
     directory: Path, start_offset: int = 0, leader: int = 2, high_watermark: int = 0, **config: str
 ) -> Partition:
-    """Ten batches in segments of three; of the first segment the last batch is gone."""
+    """Writes ten batches in segments of three; the last batch of the first segment is missing."""
     table = led(opened(directory))
     produce(table, "t", 0, size=5_000, times=10)
     partition = table.get("t", 0)
@@ -52,17 +52,17 @@ def follower_after_a_hole(
     return result
 
 
-def test_a_follower_fetches_anew_what_lies_behind_missing_records(tmp_path: Path) -> None:
+def test_a_follower_fetches_records_behind_missing_ones_again(tmp_path: Path) -> None:
     result = follower_after_a_hole(tmp_path)
     assert (result.log_start_offset, result.high_watermark, result.log_end_offset) == (0, 0, 2)
 
 
-def test_as_long_as_nobody_leads_nothing_is_given_up(tmp_path: Path) -> None:
-    """It may be this one that leads next, with what is left."""
+def test_nothing_is_truncated_while_there_is_no_leader(tmp_path: Path) -> None:
+    """This replica may be the next leader, with the remaining records."""
     assert follower_after_a_hole(tmp_path, leader=-1).log_end_offset == 10
 
 
-def test_what_is_missing_below_the_logs_start_is_not_missed(tmp_path: Path) -> None:
+def test_missing_records_below_the_log_start_do_not_matter(tmp_path: Path) -> None:
     result = follower_after_a_hole(tmp_path, start_offset=3)
     assert (result.log_start_offset, result.log_end_offset) == (3, 10)
 
@@ -72,7 +72,9 @@ def test_a_log_that_may_have_been_cleaned_keeps_its_holes(tmp_path: Path) -> Non
 
 
 def test_a_high_watermark_that_reached_the_disk_before_the_records_ends_at_the_hole(tmp_path: Path) -> None:
-    """It is written every few seconds, records when it is their turn: nothing committed is given up here."""
+    """The high watermark is written every few seconds, records when they are flushed: no committed record is truncated
+    here.
+    """
     with capture_logs() as said:
         result = follower_after_a_hole(tmp_path, high_watermark=10)
     assert (result.high_watermark, result.log_end_offset) == (2, 2)
@@ -83,7 +85,7 @@ def test_a_high_watermark_that_reached_the_disk_before_the_records_ends_at_the_h
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-def test_a_log_without_a_hole_is_left_alone(tmp_path: Path, policy: str) -> None:
+def test_a_log_without_a_hole_is_not_truncated(tmp_path: Path, policy: str) -> None:
     table = led(opened(tmp_path))
     produce(table, "t", 0, size=5_000, times=10)
     crash(table)

@@ -1,4 +1,4 @@
-"""High watermarks between two flushes, and who has the last word in a checkpoint file (LOG-6, LOG-25)."""
+"""High watermarks between two flushes, and concurrent writers of a checkpoint file (LOG-6, LOG-25)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OLD, YOUNG = b"1" * 16, b"2" * 16
 
 
 def keep(table: PartitionTable) -> bool:
-    """One round; whether there was anything to write."""
+    """Runs one round; returns True if there was anything to write."""
     batch = table.flusher.plan_high_watermarks()
     if batch is None:
         return False
@@ -26,7 +26,7 @@ def stored(root: Path) -> dict[tuple[str, int], int]:
     return checkpoints.read_offsets(root / checkpoints.HIGH_WATERMARKS, root)
 
 
-def test_a_kill_costs_what_was_committed_since_the_last_round(tmp_path: Path) -> None:
+def test_a_kill_loses_only_high_watermarks_since_the_last_round(tmp_path: Path) -> None:
     table = opened(tmp_path)
     table.become_leader("t", 0, OLD, 0, {}, now_ms=NOW_MS)
     produce(table, "t", 0, times=5)
@@ -43,7 +43,7 @@ def test_a_kill_costs_what_was_committed_since_the_last_round(tmp_path: Path) ->
     table.close()
 
 
-def test_where_nothing_moved_nothing_is_written(tmp_path: Path) -> None:
+def test_nothing_is_written_without_a_change(tmp_path: Path) -> None:
     table = PartitionTable(StorageSettings(roots=(tmp_path / "a", tmp_path / "b"), broker_id=1, cluster_id="c"))
     table.recover(NOW_MS)
     for index in range(2):
@@ -61,8 +61,8 @@ def test_where_nothing_moved_nothing_is_written(tmp_path: Path) -> None:
     table.close()
 
 
-def test_what_a_flush_wrote_in_between_is_corrected(tmp_path: Path) -> None:
-    """Marks go back as well: to where they were in the last round, and not to where the flush found them."""
+def test_values_that_a_flush_wrote_in_between_are_corrected(tmp_path: Path) -> None:
+    """High watermarks are written again also if the flush found the values of an earlier round."""
     table = opened(tmp_path)
     partition = table.become_leader("t", 0, OLD, 0, {}, now_ms=NOW_MS)
     produce(table, "t", 0, times=3)
@@ -78,8 +78,8 @@ def test_what_a_flush_wrote_in_between_is_corrected(tmp_path: Path) -> None:
     table.close()
 
 
-def test_a_plan_made_before_a_topic_was_made_again_is_not_written_after_it(tmp_path: Path) -> None:
-    """Otherwise a crash would give its log the high watermark, or the recovery point, of the one before."""
+def test_a_plan_from_before_a_topic_was_recreated_is_not_written_after_it(tmp_path: Path) -> None:
+    """Otherwise a crash would give its log the high watermark, or the recovery point, of the earlier topic."""
     table = opened(tmp_path)
     table.become_leader("t", 0, OLD, 0, {}, now_ms=NOW_MS)
     produce(table, "t", 0, times=5)
@@ -95,7 +95,7 @@ def test_a_plan_made_before_a_topic_was_made_again_is_not_written_after_it(tmp_p
     table.close()
 
 
-def test_a_disk_that_takes_no_high_watermarks_is_given_up(tmp_path: Path) -> None:
+def test_a_disk_that_fails_to_store_high_watermarks_goes_offline(tmp_path: Path) -> None:
     """LOG-3."""
     table = opened(tmp_path / "a", tmp_path / "b")
     for index in range(2):

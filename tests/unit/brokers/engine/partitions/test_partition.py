@@ -1,4 +1,6 @@
-"""A partition at its admin client: produce, fetch, offsets, waits, refusals (B.7, LOG-22 to 28, REP-11 to 14)."""
+"""A partition as request handlers use it: produce, fetch, offsets, waits, refusals (B.7, LOG-22 to LOG-28, REP-11 to
+REP-14).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def produce(partition: Partition, data: memoryview | None = None, *, acks: int =
     return partition.append(data if data is not None else batch(), NOW_MS, acks=acks, produce_version=version)
 
 
-def test_an_append_rewrites_the_header_in_place_and_answers_where_it_went(partition: Partition) -> None:
+def test_an_append_rewrites_the_header_in_place_and_returns_the_offset(partition: Partition) -> None:
     """REC-21, REC-64."""
     produce(partition)
     data = batch()
@@ -37,7 +39,7 @@ def test_an_append_rewrites_the_header_in_place_and_answers_where_it_went(partit
     assert partition.size_bytes == 2 * len(data)
 
 
-def test_a_read_gives_the_bytes_that_were_written(partition: Partition) -> None:
+def test_a_read_returns_the_written_bytes(partition: Partition) -> None:
     data = batch()
     produce(partition, data)
     answer = partition.read(0, 1 << 20, min_one_batch=True)
@@ -48,8 +50,8 @@ def test_a_read_gives_the_bytes_that_were_written(partition: Partition) -> None:
     assert partition.read(3, 1 << 20, min_one_batch=True) == ReadResult(0, 3, 3, 0)
 
 
-def test_errors_in_the_shape_hide_the_start_offset_and_others_tell_it(table: PartitionTable) -> None:
-    """As observed: -1 with 2, 10, 18, 53, 76 and shape 87; the real value with 45, 32 and 87 found in the records."""
+def test_shape_errors_omit_the_log_start_offset_and_others_include_it(table: PartitionTable) -> None:
+    """Observed: -1 with 2, 10, 18, 53, 76 and shape 87; the real value with 45, 32 and 87 found in the records."""
     partition = table.become_leader("t", 0, TOPIC_ID, 0, {"max.message.bytes": "200"}, now_ms=NOW_MS)
     corrupt = batch()
     corrupt[70] ^= 1
@@ -70,7 +72,7 @@ def test_errors_in_the_shape_hide_the_start_offset_and_others_tell_it(table: Par
 
 
 def test_duplicates_answer_the_cached_offset_and_gaps_are_refused(partition: Partition) -> None:
-    """IDE-6, IDE-7, REC-64 as observed: a duplicate answers the batch's maximum timestamp."""
+    """IDE-6, IDE-7, REC-64 as observed: a duplicate returns the maximum timestamp of the batch."""
 
     def sent(sequence: int) -> AppendResult:
         return produce(partition, batch(producer_id=9, producer_epoch=0, base_sequence=sequence), acks=-1)
@@ -117,7 +119,7 @@ def test_log_append_time_is_answered(table: PartitionTable) -> None:
     assert produce(partition).log_append_time_ms == NOW_MS
 
 
-def test_a_reader_with_another_epoch_is_told_which_is_behind(partition: Partition) -> None:
+def test_a_reader_with_another_epoch_gets_the_error_for_the_outdated_side(partition: Partition) -> None:
     """LOG-32."""
     assert (
         partition.read(0, 1, min_one_batch=True, current_leader_epoch=2).error_code == error_codes.FENCED_LEADER_EPOCH
@@ -176,7 +178,7 @@ def test_a_fetch_is_woken_once_by_enough_bytes(table: PartitionTable, partition:
     assert not other.waits
 
 
-def test_losing_the_lead_wakes_whoever_waits(partition: Partition) -> None:
+def test_losing_the_leadership_ends_pending_operations(partition: Partition) -> None:
     woken: list[str] = []
     fetch = DelayedRead(lambda: woken.append("fetch"), missing_bytes=1)
     fetch.watch(partition)
@@ -241,11 +243,11 @@ def test_a_failing_disk_is_a_storage_error_for_everything_on_it(
 def test_sequences_count_whatever_a_producer_waits_for_and_each_partition_has_its_own(
     table: PartitionTable, partition: Partition
 ) -> None:
-    """IDE-3, IDE-13: that acks=all goes with them is the clients' affair."""
+    """IDE-3, IDE-13: only clients require acks=all with idempotence."""
     other = table.become_leader(partition.topic, 1, TOPIC_ID, 3, {}, now_ms=NOW_MS)
-    for item in (partition, other):
+    for target in (partition, other):
         for acks, sequence in ((1, 0), (-1, 2)):
             for _ in range(2):
                 records = batch(2, producer_id=9, producer_epoch=0, base_sequence=sequence)
-                assert produce(item, records, acks=acks).base_offset == sequence
-        assert item.log_end_offset == 4
+                assert produce(target, records, acks=acks).base_offset == sequence
+        assert target.log_end_offset == 4

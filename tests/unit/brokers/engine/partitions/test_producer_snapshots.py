@@ -1,4 +1,4 @@
-"""What is remembered of producers outlives the segments that told it (LOG-13, LOG-39, IDE-10)."""
+"""Producer state outlives the segments it was built from (LOG-13, LOG-39, IDE-10)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def snapshots(partition: Partition) -> list[Path]:
 
 
 def remembered(partition: Partition) -> dict[int, tuple[int, int]]:
-    """Producer id -> its last sequence number, and where its open transaction began (-1: it has none)."""
+    """Returns producer id -> its last sequence number and the first offset of its open transaction (-1: none)."""
     return {
         producer.producer_id: (producer.last_sequence, producer.transaction_first_offset)
         for producer in known_producers(partition)
@@ -71,7 +71,9 @@ def noise(path: Path) -> None:
 def test_a_crash_behind_a_roll_leaves_a_snapshot_where_the_segment_begins(
     tmp_path: Path, harm: Callable[[Path], None], is_flushed: bool
 ) -> None:
-    """Else nothing would tell of the producer once its segment is deleted and the log is cut to where it begins."""
+    """Otherwise the producer would be forgotten once its segment is deleted and the log is truncated to the next
+    base.
+    """
     table = opened(tmp_path)
     partition = led(table, 1)
     assert end(partition, PRODUCER, committed=False).error_code == 0
@@ -100,7 +102,7 @@ def test_a_crash_behind_a_roll_leaves_a_snapshot_where_the_segment_begins(
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The paths of what was fsynced."""
+    """Returns the paths that were fsynced."""
     result: list[str] = []
     fsync = os.fsync
 
@@ -113,7 +115,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_flush_makes_the_snapshots_durable_at_which_segments_begin(tmp_path: Path, synced: list[str]) -> None:
-    """Also where all records were flushed before the roll; and once."""
+    """Also if all records were flushed before the roll; and only once."""
     table = opened(tmp_path)
     partition = led(table, 1)
     assert write(partition, PRODUCER, 0).error_code == 0

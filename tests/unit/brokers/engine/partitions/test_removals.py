@@ -1,4 +1,4 @@
-"""Given-up files go when their time has come, in a thread, and a disk that fails at it is told of (LOG-3, LOG-44)."""
+"""Deleted files are removed when due, in a thread, and a disk error is reported (LOG-3, LOG-44)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _files(directory: Path, count: int) -> list[str]:
     return [str(path) for path in paths]
 
 
-def test_files_and_directories_go_in_the_order_of_their_times(tmp_path: Path) -> None:
+def test_files_and_directories_are_removed_in_the_order_of_their_times(tmp_path: Path) -> None:
     first, second, third = _files(tmp_path, 3)
     topic = tmp_path / "t-0.delete"
     topic.mkdir()
@@ -41,8 +41,8 @@ def test_files_and_directories_go_in_the_order_of_their_times(tmp_path: Path) ->
     assert waiting.due(30) is not None
 
 
-def test_a_clock_that_is_set_back_puts_nothing_off(tmp_path: Path) -> None:
-    """Neither what is to be unlinked nor retention: a day of that fills the disk."""
+def test_a_clock_that_is_set_back_delays_nothing(tmp_path: Path) -> None:
+    """Neither removals nor retention: a delay of a day would fill the disk."""
     day_ms = 86_400_000
     waiting = Removals(lambda _: None)
     waiting.add(_files(tmp_path, 1), tmp_path, day_ms + 60)
@@ -63,8 +63,8 @@ def test_a_clock_that_is_set_back_puts_nothing_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_partition_that_was_linked_to_goes_without_harm_to_its_directory(tmp_path: Path, is_restarted: bool) -> None:
-    """LOG-47: an operator may put a large partition on another disk by a link."""
+def test_only_the_link_of_a_linked_partition_is_removed(tmp_path: Path, is_restarted: bool) -> None:
+    """LOG-47: an operator may move a large partition to another disk and link to it."""
     root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
     table = opened(root)
     table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
@@ -85,7 +85,7 @@ def test_a_partition_that_was_linked_to_goes_without_harm_to_its_directory(tmp_p
     table.close()
 
 
-def test_a_batch_that_is_stopped_leaves_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_batch_leaves_the_remaining_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = Removals(lambda _: None)
     waiting.add(_files(tmp_path, 3), tmp_path, 0)
     batch = waiting.due(0)
@@ -100,7 +100,7 @@ def test_a_batch_that_is_stopped_leaves_the_rest(tmp_path: Path, monkeypatch: py
     assert len(list(tmp_path.iterdir())) == 2
 
 
-async def test_the_loop_unlinks_nothing_itself_and_hears_of_failures(
+async def test_the_loop_unlinks_nothing_itself_and_learns_of_failures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = opened(tmp_path)

@@ -1,4 +1,4 @@
-"""The leader's pure arithmetic against slow twins (REP-11, REP-21 to REP-23)."""
+"""Pure replication arithmetic of a leader against slow reference versions (REP-11, REP-21 to REP-23)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from brokers.engine.partitions.progress import FollowerProgress
 
 
 @given(st.integers(0, 50), st.lists(st.integers(-1, 60), max_size=4))
-def test_committed_is_what_all_who_count_hold(leader_end: int, ends: list[int]) -> None:
+def test_the_committed_offset_is_the_minimum_of_all_that_count(leader_end: int, ends: list[int]) -> None:
     others = tuple(range(2, 2 + len(ends)))
     leadership = Leadership()
     leadership.begin(others, (1, *others), epoch_start_offset=0, now_ms=0)
@@ -21,7 +21,7 @@ def test_committed_is_what_all_who_count_hold(leader_end: int, ends: list[int]) 
     assert leadership.committed(leader_end) == held_by_all
 
 
-def test_a_follower_is_caught_up_when_it_has_what_the_leader_had_at_its_last_fetch() -> None:
+def test_a_follower_is_caught_up_at_the_log_end_of_its_last_fetch() -> None:
     """REP-21."""
     follower = FollowerProgress()
     follower.fetched(0, 0, leader_end_offset=10, now_ms=100)

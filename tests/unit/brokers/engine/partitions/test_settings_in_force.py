@@ -1,6 +1,4 @@
-"""Topic settings that change while a log is open: what they govern goes by the value of this moment (LOG-16, CMP-2,
-CMP-12 to CMP-14, CMP-20).
-"""
+"""Topic settings that change while a log is open apply at once (LOG-16, CMP-2, CMP-12 to CMP-14, CMP-20)."""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ def run(cleaner: Cleaner, work: Work, now_ms: int) -> None:
 
 
 def is_due(table: PartitionTable, cleaner: Cleaner, now_ms: int, **config: str) -> bool:
-    """Whether the log would be cleaned under these settings, which stay."""
+    """Returns True if the log would be cleaned with these settings, which stay set."""
     table.update_config(TOPIC, COMPACT | {key.replace("_", "."): value for key, value in config.items()})
     work = cleaner.plan(now_ms)
     if work is not None:
@@ -57,8 +55,8 @@ def is_due(table: PartitionTable, cleaner: Cleaner, now_ms: int, **config: str) 
     return work is not None
 
 
-def test_a_segment_rolls_when_its_index_reaches_the_size_that_is_set_meanwhile(tmp_path: Path) -> None:
-    """segment.index.bytes, either way; a smaller one than a tenant may have counts as the smallest."""
+def test_a_segment_rolls_when_its_index_reaches_the_current_maximum(tmp_path: Path) -> None:
+    """segment.index.bytes, raised or lowered; a value below the minimum counts as the minimum."""
     table = opened(tmp_path)
     every_batch = {"index.interval.bytes": "0"}
     partition = lead(table, every_batch)
@@ -78,7 +76,7 @@ def test_a_segment_rolls_when_its_index_reaches_the_size_that_is_set_meanwhile(t
     table.close()
 
 
-def test_the_least_lag_holds_cleaning_back_from_the_moment_it_is_set(tmp_path: Path) -> None:
+def test_the_minimum_lag_delays_cleaning_once_it_is_set(tmp_path: Path) -> None:
     """min.compaction.lag.ms."""
     table = opened(tmp_path)
     partition = lead(table, COMPACT)
@@ -93,8 +91,8 @@ def test_the_least_lag_holds_cleaning_back_from_the_moment_it_is_set(tmp_path: P
     table.close()
 
 
-def test_the_greatest_lag_forces_cleaning_and_rolls_the_active_segment(tmp_path: Path) -> None:
-    """max.compaction.lag.ms: what lies in the active segment is cleaned in time too."""
+def test_the_maximum_lag_forces_cleaning_and_rolls_the_active_segment(tmp_path: Path) -> None:
+    """max.compaction.lag.ms: records in the active segment are cleaned in time too."""
     table = opened(tmp_path)
     partition = lead(table, COMPACT | {"min.cleanable.dirty.ratio": "1"})
     produce(partition, b"k", b"x" * 1_000, times=5)
@@ -113,8 +111,8 @@ def test_the_greatest_lag_forces_cleaning_and_rolls_the_active_segment(tmp_path:
     table.close()
 
 
-def test_the_dirty_share_that_is_worth_it_is_the_one_of_this_moment(tmp_path: Path) -> None:
-    """min.cleanable.dirty.ratio: a log half of which is clean."""
+def test_the_current_minimum_dirty_share_applies(tmp_path: Path) -> None:
+    """min.cleanable.dirty.ratio, with a log that is half clean."""
     table = opened(tmp_path)
     partition = lead(table, COMPACT)
     cleaner = Cleaner(table, CleanerSettings())
@@ -135,8 +133,8 @@ def test_the_dirty_share_that_is_worth_it_is_the_one_of_this_moment(tmp_path: Pa
 
 
 @pytest.mark.parametrize("retention_ms", [0, HOUR_MS])
-def test_a_delete_marker_stays_as_long_as_is_set_when_its_time_begins(tmp_path: Path, retention_ms: int) -> None:
-    """delete.retention.ms: a day when the topic was made."""
+def test_a_tombstone_stays_for_the_retention_set_when_its_time_begins(tmp_path: Path, retention_ms: int) -> None:
+    """delete.retention.ms; it was one day when the topic was created."""
     table = opened(tmp_path)
     partition = lead(table, COMPACT | {"min.cleanable.dirty.ratio": "0"})
     produce(partition, b"k", b"v")
@@ -164,7 +162,7 @@ def test_a_delete_marker_stays_as_long_as_is_set_when_its_time_begins(tmp_path: 
 
 
 def test_files_grow_as_they_are_written(tmp_path: Path) -> None:
-    """preallocate: the one value that may be set is the one in force (decision 53)."""
+    """preallocate: the only value that may be set is the one that applies (decision 53)."""
     table = opened(tmp_path)
     partition = lead(table, {"segment.bytes": str(1 << 30)})
     table.update_config(TOPIC, {"segment.bytes": str(1 << 30), "preallocate": "false"})

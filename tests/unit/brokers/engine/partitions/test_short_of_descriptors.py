@@ -1,4 +1,4 @@
-"""No descriptor is left, or no memory: who asks is told to try again, and no disk is given up for it."""
+"""A shortage of descriptors or memory: clients are told to retry, and no disk goes offline."""
 
 from __future__ import annotations
 
@@ -32,15 +32,13 @@ def produce(partition: Partition) -> int:
 
 
 def idle(table: PartitionTable) -> None:
-    """Everything is closed, as after a while without requests."""
+    """Closes every file, as after a time without requests."""
     table.files.close_idle()
     table.files.close_idle()
     assert not len(table.files)
 
 
-def test_a_produce_and_a_fetch_without_a_descriptor_are_to_be_tried_again(
-    table: PartitionTable, partition: Partition
-) -> None:
+def test_a_produce_and_a_fetch_without_a_descriptor_are_retriable(table: PartitionTable, partition: Partition) -> None:
     assert produce(partition) == 0
     idle(table)
     with none_left():
@@ -59,15 +57,13 @@ def test_a_produce_and_a_fetch_without_a_descriptor_are_to_be_tried_again(
     assert partition.log_end_offset == 4
 
 
-def test_files_that_nobody_uses_are_closed_for_those_that_are_needed(
-    table: PartitionTable, partition: Partition
-) -> None:
+def test_idle_files_are_closed_when_descriptors_are_needed(table: PartitionTable, partition: Partition) -> None:
     other = table.become_leader("ins-a.orders", 1, TOPIC_ID, 3, {}, now_ms=NOW_MS)
     assert produce(partition) == 0
     idle(table)
     below = os.open(os.devnull, os.O_RDONLY)
     assert produce(other) == 0
-    os.close(below)  # as what an earlier test forgot is closed: what `other` then gives up has higher numbers
+    os.close(below)  # closes what an earlier test left open, so that the files of `other` have higher descriptors
     with none_left():
         assert produce(partition) == 0
         assert produce(other) == 0
@@ -75,7 +71,7 @@ def test_files_that_nobody_uses_are_closed_for_those_that_are_needed(
 
 
 def scripted(table: PartitionTable, acked: list[int]) -> None:
-    """Nearly all that a broker does to a log; what is refused is asked for until it is done."""
+    """Runs nearly every operation of a broker on a log; a refused one is repeated until it succeeds."""
     partition = insist(lambda: table.become_leader("t", 0, TOPIC_ID, 1, CONFIG, now_ms=NOW_MS))
     for lap in range(2):
         for _ in range(4):
@@ -119,7 +115,7 @@ def flush(table: PartitionTable) -> None:
 
 
 def follow(partition: Partition, acked: list[int]) -> None:
-    """Two batches of the leader's, of another epoch each."""
+    """Appends two batches of a leader, each of another epoch."""
     for epoch in (4, 5):
         batch = build_batch([Record(NOW_MS, b"k", b"x" * 80), Record(NOW_MS, b"k", b"y")])
         layout.assign(batch, partition.log_end_offset, epoch)
@@ -140,7 +136,9 @@ def insist(work):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize(("code", "count"), [(errno.EMFILE, 1), (errno.ENFILE, 2), (errno.ENOMEM, 1)])
-def test_a_shortage_at_any_moment_gives_up_no_disk_and_loses_nothing(tmp_path: Path, code: int, count: int) -> None:
+def test_a_shortage_at_any_moment_takes_no_disk_offline_and_loses_no_record(
+    tmp_path: Path, code: int, count: int
+) -> None:
     step = 0
     while True:
         root = tmp_path / str(step)
@@ -172,10 +170,10 @@ def test_a_shortage_at_any_moment_gives_up_no_disk_and_loses_nothing(tmp_path: P
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
-def test_half_a_batch_stays_only_where_nothing_follows_it(
+def test_half_a_batch_stays_only_if_no_batch_follows_it(
     table: PartitionTable, partition: Partition, monkeypatch: pytest.MonkeyPatch, is_cut: bool
 ) -> None:
-    """What is written next would lie behind it."""
+    """Otherwise the next batch would be written behind it."""
     assert produce(partition) == 0
     write = os.write
 
@@ -199,7 +197,7 @@ def test_half_a_batch_stays_only_where_nothing_follows_it(
 
 
 def test_a_log_that_begins_within_a_batch_is_not_left_half_begun(tmp_path: Path) -> None:
-    """LOG-46: the batch that the leader's log begins in lies below where the follower's log does."""
+    """LOG-46: the batch in which the leader's log starts begins below the follower's log start."""
     batch = build_batch([Record(NOW_MS, b"k", b"%d" % at) for at in range(5)])
     layout.assign(batch, 3, 1)
     step = 0

@@ -1,4 +1,4 @@
-"""Log starts moved by DeleteRecords, over crashes, clean stops and rounds of retention (LOG-7, LOG-43, LOG-46)."""
+"""Log start offsets set by DeleteRecords, over crashes, clean stops and retention runs (LOG-7, LOG-43, LOG-46)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def led(table: PartitionTable) -> PartitionTable:
 
 
 def crash(table: PartitionTable) -> None:
-    """Nothing is written any more; locks and descriptors go with the process."""
+    """Ends the process without further writes; its locks and descriptors are released."""
     for partition in table:
         for segment in partition.log.segments:
             segment.file.close()
@@ -39,7 +39,7 @@ def crash(table: PartitionTable) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_start_that_was_answered_survives(tmp_path: Path, clean: bool) -> None:
+def test_an_answered_log_start_offset_survives(tmp_path: Path, clean: bool) -> None:
     table = led(opened(tmp_path))
     produce(table, "t", 0, size=5_000, times=10)
     partition = table.get("t", 0)
@@ -56,7 +56,7 @@ def test_a_start_that_was_answered_survives(tmp_path: Path, clean: bool) -> None
     table.close()
 
 
-def test_segments_below_the_start_go_with_retention_and_after_its_delay(tmp_path: Path) -> None:
+def test_segments_below_the_log_start_are_deleted_by_retention_after_the_delay(tmp_path: Path) -> None:
     table = led(opened(tmp_path))
     produce(table, "t", 0, size=5_000, times=10)
     partition = table.get("t", 0)
@@ -76,7 +76,7 @@ def test_segments_below_the_start_go_with_retention_and_after_its_delay(tmp_path
     table.close()
 
 
-def test_everything_deleted_leaves_an_empty_log_that_goes_on(tmp_path: Path) -> None:
+def test_deleting_everything_leaves_an_empty_log_that_continues(tmp_path: Path) -> None:
     table = led(opened(tmp_path))
     produce(table, "t", 0, size=5_000, times=10)
     partition = table.get("t", 0)
@@ -132,8 +132,11 @@ STEP = st.one_of(
 
 @settings(max_examples=150)
 @given(steps=st.lists(STEP, max_size=12))
-def test_whatever_happens_the_start_is_the_highest_that_was_answered(steps: list[tuple[str, int]]) -> None:
-    """Against two numbers, start and end. What was flushed or is read after a crash of the process is all there."""
+def test_the_log_start_offset_is_always_the_highest_answered_one(steps: list[tuple[str, int]]) -> None:
+    """Compared with two numbers, start and end.
+
+    After a crash of the process all flushed and read records are present.
+    """
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         table = led(opened(root))
@@ -176,8 +179,8 @@ def test_whatever_happens_the_start_is_the_highest_that_was_answered(steps: list
 
 
 @pytest.mark.parametrize("away", [False, True])
-def test_a_topic_made_again_does_not_get_the_start_of_the_one_before(tmp_path: Path, away: bool) -> None:
-    """The checkpoint files know a log by its name; a crash must not give them to another log of that name."""
+def test_a_recreated_topic_does_not_get_the_old_log_start_offset(tmp_path: Path, away: bool) -> None:
+    """Checkpoint files identify a log by name; after a crash they must not apply to another log of that name."""
     table = led(opened(tmp_path))
     produce(table, "t", 0, size=5_000, times=10)
     partition = table.get("t", 0)
@@ -205,9 +208,10 @@ def test_a_topic_made_again_does_not_get_the_start_of_the_one_before(tmp_path: P
 
 
 @pytest.mark.parametrize("away", [False, True])
-def test_a_topic_made_again_does_not_get_the_high_watermark_of_the_one_before(tmp_path: Path, away: bool) -> None:
-    """Whoever led with it would serve what is not committed. Between two flushes that list stands alone (seed 10592 of
-    the simulator).
+def test_a_recreated_topic_does_not_get_the_old_high_watermark(tmp_path: Path, away: bool) -> None:
+    """A leader with it would serve uncommitted records.
+
+    Between two flushes only that file has it (seed 10592 of the simulator).
     """
     table = led(opened(tmp_path))
     produce(table, "t", 0, times=10)

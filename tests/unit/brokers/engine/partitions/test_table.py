@@ -1,4 +1,4 @@
-"""The table over restarts, deletions, re-created topics, retention and flushes."""
+"""The partition table over restarts, deletions, recreated topics, retention and flushes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_partitions_spread_over_the_roots_and_return_after_a_restart(tmp_path: P
     table.close()
 
 
-def test_a_topic_made_again_under_its_old_name_starts_empty(tmp_path: Path) -> None:
+def test_a_recreated_topic_starts_empty(tmp_path: Path) -> None:
     table = opened(tmp_path)
     table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
     produce(table, "t", 0)
@@ -61,7 +61,7 @@ def test_a_topic_made_again_under_its_old_name_starts_empty(tmp_path: Path) -> N
     table.close()
 
 
-def test_a_deleted_partition_goes_at_once_and_its_files_later(tmp_path: Path) -> None:
+def test_a_deleted_partition_is_removed_at_once_and_its_files_later(tmp_path: Path) -> None:
     """LOG-47."""
     table = opened(tmp_path, defaults={"file.delete.delay.ms": "5000"})
     partition = table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
@@ -132,7 +132,7 @@ def test_a_partition_deleted_under_a_running_flush_does_not_fail_the_disk(tmp_pa
     table.close()
 
 
-def test_an_idle_partition_holds_no_descriptor_and_few_files(tmp_path: Path) -> None:
+def test_an_idle_partition_has_no_descriptor_and_few_files(tmp_path: Path) -> None:
     table = opened(tmp_path)
     table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
     assert len(table.files) == 0
@@ -147,7 +147,7 @@ def test_an_idle_partition_holds_no_descriptor_and_few_files(tmp_path: Path) -> 
 
 
 def test_a_partition_that_is_always_in_use_keeps_no_index_of_its_closed_segments_in_memory(tmp_path: Path) -> None:
-    """EFF-2: a log of terabytes under steady load has gigabytes of them."""
+    """EFF-2: a log of terabytes under constant load has gigabytes of indexes."""
     table = opened(tmp_path)
     partition = table.become_leader("t", 0, b"1" * 16, 0, {"segment.bytes": "16384"}, now_ms=NOW_MS)
     for _ in range(4):
@@ -164,8 +164,8 @@ def test_a_partition_that_is_always_in_use_keeps_no_index_of_its_closed_segments
     table.close()
 
 
-def test_a_log_of_records_without_times_is_believed_after_a_clean_stop(tmp_path: Path) -> None:
-    """LOG-14: as the oldest clients write them; a start does not read it whole."""
+def test_a_log_of_records_without_timestamps_is_trusted_after_a_clean_stop(tmp_path: Path) -> None:
+    """LOG-14: written by the oldest clients; a start does not read the whole log."""
     table = opened(tmp_path)
     partition = table.become_leader("t", 0, b"1" * 16, 0, {"segment.bytes": "16384"}, now_ms=NOW_MS)
     for _ in range(8):
@@ -191,7 +191,7 @@ def test_snapshots_of_clean_stops_do_not_pile_up(tmp_path: Path) -> None:
     assert kept == {*bases - {0}, 16}
 
 
-def test_the_same_lead_twice_changes_nothing(tmp_path: Path) -> None:
+def test_becoming_the_leader_twice_changes_nothing(tmp_path: Path) -> None:
     table = opened(tmp_path)
     first = table.become_leader("t", 0, b"1" * 16, 4, {}, now_ms=NOW_MS)
     produce(table, "t", 0)
@@ -242,14 +242,14 @@ def test_a_full_or_read_only_disk_takes_only_its_own_partitions(tmp_path: Path, 
     batch.run()
     batch.finish()
     table.close()
-    # The disk that works was left cleanly, the other was not touched any more.
+    # The working disk was stopped cleanly, the other one was no longer written to.
     assert {root.name for root in tmp_path.iterdir() if (root / ".kafka_cleanshutdown").exists()} == {
         root.name for root in states if root != broken.log.root
     }
 
 
-def test_a_partition_that_is_made_when_a_disk_fails_is_made_on_the_next_one(tmp_path: Path) -> None:
-    """LOG-3: nobody would try again, and the documents say that it is led here."""
+def test_a_partition_that_is_created_when_a_disk_fails_is_created_on_the_next_one(tmp_path: Path) -> None:
+    """LOG-3: nothing would retry, and the documents say that it is led here."""
     roots = tmp_path / "a", tmp_path / "b"
     table = opened(*roots)
     roots[0].rename(tmp_path / "gone")
@@ -258,10 +258,12 @@ def test_a_partition_that_is_made_when_a_disk_fails_is_made_on_the_next_one(tmp_
     made = [table.become_leader("t", index, b"t" * 16, 0, {}, now_ms=0) for index in range(2)]
 
     assert list(table.offline_directories) == [roots[0]]
-    assert [(item.log.root, item.is_leader, item.offline) for item in made] == [(roots[1], True, False)] * 2
+    assert [(partition.log.root, partition.is_leader, partition.offline) for partition in made] == [
+        (roots[1], True, False)
+    ] * 2
 
 
-def test_a_partition_known_from_before_waits_for_its_disk(tmp_path: Path) -> None:
+def test_a_known_partition_waits_for_its_disk(tmp_path: Path) -> None:
     roots = (tmp_path / "a", tmp_path / "b")
     table = opened(*roots)
     for index in range(2):

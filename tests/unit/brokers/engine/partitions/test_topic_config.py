@@ -1,4 +1,4 @@
-"""Topic settings: what is accepted, described and parsed (spec N)."""
+"""Topic settings: accepted values, descriptions and parsing (spec N)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_default_is_acceptable_and_documented() -> None:
         ("message.format.version", "3.9"),
     ],
 )
-def test_sound_values_are_accepted(name: str, value: str) -> None:
+def test_valid_values_are_accepted(name: str, value: str) -> None:
     assert check_config({name: value}, {}, {}) == {name: value.strip()}
 
 
@@ -77,7 +77,7 @@ def test_other_values_are_refused(name: str, value: str | None) -> None:
         check_value(name, value)
 
 
-def test_a_description_tells_where_each_value_comes_from() -> None:
+def test_a_description_names_the_source_of_each_value() -> None:
     defaults = topic_defaults({"log.segment.bytes": "2097152", "log.retention.hours": "2", "message.max.bytes": "99"})
     assert defaults == {"segment.bytes": "2097152", "retention.ms": "7200000", "max.message.bytes": "99"}
     lines = {line.setting.name: line for line in describe({"retention.ms": "5"}, defaults)}
@@ -92,7 +92,7 @@ def test_an_empty_cleanup_policy_neither_deletes_nor_compacts() -> None:
 
 
 def test_no_tenant_makes_a_search_long_or_an_index_large_for_all() -> None:
-    """A fetch looks at every batch between two index entries, on the loop."""
+    """A fetch reads every batch between two index entries on the event loop."""
     most = str(2**31 - 1)
     view = parse({"index.interval.bytes": most, "segment.index.bytes": most}, {})
     assert view.log.index_limits == (INDEX_INTERVAL_BYTES_MAX, INDEX_BYTES_MAX)

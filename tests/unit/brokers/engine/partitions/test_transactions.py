@@ -1,4 +1,4 @@
-"""Transactions on one partition: who may write, how they end, what coordinators append (TXN-14, TXN-27)."""
+"""Transactions in one partition: verification, markers and coordinator appends (TXN-14, TXN-27)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.brokers.engine.partitions.transactional import (
     write,
 )
 
-# -- who may write -----------------------------------------------------------------------------------------------------
+# -- verification ------------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_of_a_transaction_needs_a_transactional_id(partition: Partition) -> None:
@@ -45,8 +45,10 @@ def test_the_first_batch_of_a_transaction_must_be_verified_and_the_others_need_n
     assert append(partition, of_transaction(7, 2), verification.OPEN).error_code == error_codes.INVALID_TXN_STATE
 
 
-def test_a_guard_is_worth_nothing_after_a_marker(partition: Partition) -> None:
-    """The transaction ended between the coordinator's word and the append, even if the next one is verified by now."""
+def test_a_token_is_invalid_after_a_marker(partition: Partition) -> None:
+    """The transaction ended between the coordinator's answer and the append, even if the next one is verified by
+    now.
+    """
     verification_token = verified(partition, 7)
     end(partition, 7, committed=False)
     assert append(partition, of_transaction(7, 0), verification_token).error_code == error_codes.INVALID_TXN_STATE
@@ -64,12 +66,12 @@ def test_an_epoch_ahead_of_an_open_transaction_must_be_verified_or_no_marker_cou
         append_state(partition, bytearray(state), NOW_MS, verification.OPEN).error_code == error_codes.INVALID_TXN_STATE
     )
     assert verified(partition, 7, 0, epoch=9) > verification.OPEN
-    assert append(partition, of_transaction(7, 1), verification.OPEN).error_code == 0, "who is in it goes on"
+    assert append(partition, of_transaction(7, 1), verification.OPEN).error_code == 0, "it continues its transaction"
     assert end(partition, 7, committed=True).error_code == 0
     assert partition.last_stable_offset == partition.log_end_offset
 
 
-def test_a_later_epoch_that_was_verified_goes_on_with_what_was_left_open(partition: Partition) -> None:
+def test_a_verified_later_epoch_continues_the_open_transaction(partition: Partition) -> None:
     write(partition, 7, 0)
     verification_token = verified(partition, 7, 0, epoch=1)
     assert append(partition, of_transaction(7, 0, epoch=1), verification_token).error_code == 0
@@ -77,7 +79,7 @@ def test_a_later_epoch_that_was_verified_goes_on_with_what_was_left_open(partiti
     assert (partition.last_stable_offset, aborted(partition)) == (3, [(7, 0)])
 
 
-def test_requests_that_ask_together_share_a_guard_and_none_overtakes_the_first(partition: Partition) -> None:
+def test_concurrent_requests_share_a_token_and_none_overtakes_the_first(partition: Partition) -> None:
     first, second = verified(partition, 7, 0), verified(partition, 7, 1)
     assert first == second
     assert append(partition, of_transaction(7, 1), second).error_code == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -85,14 +87,14 @@ def test_requests_that_ask_together_share_a_guard_and_none_overtakes_the_first(p
     assert append(partition, of_transaction(7, 1), second).error_code == 0
 
 
-def test_nobody_is_asked_when_verification_is_off_or_the_append_is_refused_anyway(partition: Partition) -> None:
+def test_no_verification_begins_if_it_is_off_or_the_append_is_refused_anyway(partition: Partition) -> None:
     assert append(partition, of_transaction(7, 0), verification.UNVERIFIED_OK).error_code == 0
     partition.resign()
     assert verified(partition, 8) == transactions.NOT_LED
 
 
-def test_a_producer_with_an_open_transaction_writes_nothing_outside_of_it(partition: Partition) -> None:
-    """TXN-15, REC-28, REC-59; a wrong sequence and an old epoch are told first."""
+def test_a_producer_with_an_open_transaction_cannot_write_outside_of_it(partition: Partition) -> None:
+    """TXN-15, REC-28, REC-59; a wrong sequence and an old epoch are reported first."""
     write(partition, 7, 0, epoch=2)
     plain = [
         of_transaction(7, sequence, epoch=epoch, transactional=False) for sequence, epoch in ((1, 2), (5, 2), (1, 1))
@@ -112,8 +114,8 @@ def test_a_repeated_batch_is_answered_with_its_offset_as_long_as_its_transaction
     assert append(partition, of_transaction(7, 2, b"c"), verification.OPEN).base_offset == 2
 
 
-def test_after_a_marker_of_another_epoch_sequences_begin_anew(partition: Partition) -> None:
-    """The coordinator fences a producer by a marker of the next epoch (TXN-17)."""
+def test_after_a_marker_of_another_epoch_sequences_start_again(partition: Partition) -> None:
+    """The coordinator fences a producer with a marker of the next epoch (TXN-17)."""
     write(partition, 7, 0)
     end(partition, 7, committed=False, epoch=1)
     verification_token = verified(partition, 7, 1)
@@ -135,10 +137,10 @@ def test_a_marker_is_a_control_batch_of_the_producer(partition: Partition) -> No
     write(partition, 7, 0, epoch=3)
     result = end(partition, 7, committed=True, epoch=3, coordinator_epoch=12)
     assert (result.error_code, result.base_offset, result.last_offset) == (0, 1, 1)
-    matching = partition.read(1, 1 << 20, min_one_batch=True)
-    assert matching.slice is not None
-    data = matching.slice.read()
-    matching.slice.release()
+    fetched = partition.read(1, 1 << 20, min_one_batch=True)
+    assert fetched.slice is not None
+    data = fetched.slice.read()
+    fetched.slice.release()
     header = layout.read_header(data)
     assert (header.is_control, header.is_transactional, header.base_sequence) == (True, True, -1)
     assert (header.producer_id, header.producer_epoch, header.record_count) == (7, 3, 1)
@@ -185,7 +187,7 @@ def state(*, producer_id: int = -1, epoch: int = -1, size: int = 10) -> bytearra
 
 
 def test_coordinators_append_without_sequences_in_transactions_and_outside(partition: Partition) -> None:
-    """TXN-9: several batches of one producer, none of which has a sequence."""
+    """TXN-9: one producer writes several batches without sequences."""
     assert append_state(partition, state(), NOW_MS).base_offset == 0
     assert append_state(partition, state(producer_id=7, epoch=1), NOW_MS).base_offset == 1
     assert append_state(partition, state(producer_id=7, epoch=1), NOW_MS).base_offset == 2
@@ -197,7 +199,7 @@ def test_coordinators_append_without_sequences_in_transactions_and_outside(parti
     assert partition.last_stable_offset == 4
 
 
-def test_a_coordinator_may_ask_for_a_guard(partition: Partition) -> None:
+def test_a_coordinator_may_use_a_token(partition: Partition) -> None:
     refused = append_state(partition, state(producer_id=7, epoch=0), NOW_MS, verification.OPEN)
     assert refused.error_code == error_codes.INVALID_TXN_STATE
     verification_token = verified(partition, 7, -1)
@@ -210,7 +212,7 @@ def test_a_coordinator_may_ask_for_a_guard(partition: Partition) -> None:
     assert append_state(partition, state(producer_id=7, epoch=0), NOW_MS, verification_token).error_code == 0
 
 
-def test_what_a_coordinator_appends_has_limits_and_needs_replicas(table: PartitionTable) -> None:
+def test_coordinator_appends_have_size_limits_and_need_replicas(table: PartitionTable) -> None:
     config = {"max.message.bytes": "200", "min.insync.replicas": "2"}
     partition = table.become_leader("t", 0, TOPIC_ID, 0, config, now_ms=NOW_MS, role=PartitionRole((1, 2), (1, 2)))
     assert append_state(partition, state(size=300), NOW_MS).error_code == error_codes.MESSAGE_TOO_LARGE

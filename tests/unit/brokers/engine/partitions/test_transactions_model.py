@@ -1,7 +1,7 @@
 """Random transactions of several producers, with rolls, truncations, retention and restarts, against a plain list.
 
-Where readers of committed data end, which transactions are listed as aborted, and which records an application sees
-(TXN-20 to TXN-24, IDE-10).
+Checked are the last stable offset, the listed aborted transactions and the records an application sees (TXN-20 to
+TXN-24, IDE-10).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Written(NamedTuple):
 
 
 class Model:
-    """The partition and what it should hold. `start` is where its log starts."""
+    """A partition and its expected content; `start` is its log start offset."""
 
     def __init__(self, home: Path) -> None:
         self.settings = StorageSettings(roots=(home,), broker_id=1, cluster_id="c", defaults=SMALL_SEGMENTS)
@@ -61,10 +61,12 @@ class Model:
         return self.written[-1].next_offset if self.written else 0
 
     def sequence_of(self, producer_id: int) -> int:
-        """Of the producer's next record."""
-        return sum(len(item.values) for item in self.written if item.producer_id == producer_id and item.kind == DATA)
+        """Returns the sequence of the producer's next record."""
+        return sum(
+            len(batch.values) for batch in self.written if batch.producer_id == producer_id and batch.kind == DATA
+        )
 
-    # -- what happens --------------------------------------------------------------------------------------------------
+    # -- steps ---------------------------------------------------------------------------------------------------------
 
     def step(self, what: int, how: int) -> None:
         often = (self.write, self.write, self.mark, self.mark, self.plain)
@@ -105,7 +107,7 @@ class Model:
         batch.finish()
 
     def delete(self, how: int) -> None:
-        """Records up to somewhere below all that is undecided, and the segments that hold nothing else."""
+        """Deletes records below all undecided ones, and segments without other records."""
         offset = min(self.start + how % 7, self.stable_offset())
         self.partition.log.advance_start(offset)
         self.start = max(self.start, offset)
@@ -113,7 +115,7 @@ class Model:
 
     def truncate(self, how: int) -> None:
         target = max(self.start, self.end_offset - how % 12)
-        kept = [item for item in self.written if item.next_offset <= target]
+        kept = [batch for batch in self.written if batch.next_offset <= target]
         if (kept[-1].next_offset if kept else 0) < self.start:
             return
         self.partition.become_follower(self.epoch, (1, 2), (1, 2), 2)
@@ -125,7 +127,7 @@ class Model:
         if how % 2:
             self.table.close()
         else:
-            self.flush(0)  # the log's start is what only a checkpoint file tells
+            self.flush(0)  # only a checkpoint file has the log start offset
             self.crash()
         self.table = PartitionTable(self.settings)
         self.table.recover(NOW_MS)
@@ -138,17 +140,17 @@ class Model:
         for root in self.table._roots:
             root.unlock()
 
-    # -- what should be ------------------------------------------------------------------------------------------------
+    # -- expected state ------------------------------------------------------------------------------------------------
 
     def transactions(self) -> list[tuple[int, int, int | None, int]]:
-        """(producer id, first offset, marker's offset or None, how it ended) in the order of their markers."""
+        """Returns (producer id, first offset, marker offset or None, outcome) in the order of their markers."""
         opened: dict[int, int] = {}
         result: list[tuple[int, int, int | None, int]] = []
-        for item in self.written:
-            if item.kind == DATA:
-                opened.setdefault(item.producer_id, item.base_offset)
-            elif item.kind != PLAIN and item.producer_id in opened:
-                result.append((item.producer_id, opened.pop(item.producer_id), item.base_offset, item.kind))
+        for batch in self.written:
+            if batch.kind == DATA:
+                opened.setdefault(batch.producer_id, batch.base_offset)
+            elif batch.kind != PLAIN and batch.producer_id in opened:
+                result.append((batch.producer_id, opened.pop(batch.producer_id), batch.base_offset, batch.kind))
         return result + [(producer_id, first, None, DATA) for producer_id, first in opened.items()]
 
     def stable_offset(self) -> int:
@@ -156,16 +158,16 @@ class Model:
         return max(min([self.end_offset, *open_from]), self.start)
 
     def shown(self) -> list[tuple[int, bytes | None]]:
-        """What an application sees that reads committed data from the log's start on."""
+        """Returns the records that a read_committed application sees from the log start on."""
         limit = self.stable_offset()
         dropped = [(who, first, marker or 0) for who, first, marker, how in self.transactions() if how == ABORT]
         shown: list[tuple[int, bytes | None]] = []
-        for item in self.written:
+        for batch in self.written:
             is_dropped = any(
-                who == item.producer_id and first <= item.base_offset < last for who, first, last in dropped
+                who == batch.producer_id and first <= batch.base_offset < last for who, first, last in dropped
             )
-            if not is_dropped and item.next_offset <= limit:
-                shown += [(item.base_offset + at, value) for at, value in enumerate(item.values)]
+            if not is_dropped and batch.next_offset <= limit:
+                shown += [(batch.base_offset + at, value) for at, value in enumerate(batch.values)]
         return [result for result in shown if result[0] >= self.start]
 
     def check(self) -> None:
@@ -182,7 +184,7 @@ class Model:
         self._check_aborted()
 
     def _check_aborted(self) -> None:
-        """What is listed covers what a slice touches, holds nothing but aborted transactions, and is in order."""
+        """Checks that the list covers a slice, contains only aborted transactions, and is in order."""
         ended = [
             (who, first, last) for who, first, last, how in self.transactions() if how == ABORT and last is not None
         ]
@@ -197,7 +199,7 @@ class Model:
             given = listed[KEY, 0]
             must = [(who, first) for who, first, last in ended if last >= offset and first < reach]
             may = [(who, first) for who, first, last in ended if last >= offset]
-            assert [item for item in may if item in given] == given, (offset, given, may)
+            assert [transaction for transaction in may if transaction in given] == given, (offset, given, may)
             assert set(must) <= set(given)
 
 

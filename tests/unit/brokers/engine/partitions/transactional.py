@@ -1,4 +1,4 @@
-"""Batches of transactions, and a reader of committed data as clients are: it drops what was aborted (TXN-21)."""
+"""Transactional batches, and a read_committed reader that drops aborted records like clients (TXN-21)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def of_transaction(
 
 
 def verified(partition: Partition, producer_id: int, sequence: int = 0, epoch: int = 0) -> int:
-    """the token of a verification that went well."""
+    """Returns the token of a successful verification."""
     return transactions.begin_verification(partition, producer_id, epoch, sequence, NOW_MS)
 
 
@@ -40,7 +40,7 @@ def append(partition: Partition, data: memoryview, verification_token: int, *, a
 
 
 def write(partition: Partition, producer_id: int, sequence: int, *values: bytes, epoch: int = 0) -> AppendResult:
-    """A batch of a transaction that the coordinator knows."""
+    """Appends a batch of a transaction that the coordinator confirmed."""
     verification_token = verified(partition, producer_id, sequence, epoch)
     return append(partition, of_transaction(producer_id, sequence, *values, epoch=epoch), verification_token)
 
@@ -54,7 +54,9 @@ def end(
 def committed_records(
     partition: Partition, offset: int = 0, *, max_bytes: int = 1 << 20
 ) -> list[tuple[int, bytes | None]]:
-    """(offset, value) of all that a client that reads committed data shows to its application from `offset` on."""
+    """Returns (offset, value) of all records that a read_committed client passes to its application from `offset`
+    on.
+    """
     shown: list[tuple[int, bytes | None]] = []
     while True:
         result = partition.read(offset, max_bytes, min_one_batch=True, isolation=READ_COMMITTED)
@@ -65,7 +67,9 @@ def committed_records(
         list_aborted(listed, KEY, partition, offset, result.slice, True)
         data = result.slice.read()
         result.slice.release()
-        more, offset = _shown(data, sorted(listed[KEY, partition.index], key=lambda one: one[1]), offset)
+        more, offset = _shown(
+            data, sorted(listed[KEY, partition.index], key=lambda transaction: transaction[1]), offset
+        )
         shown += more
 
 
@@ -87,7 +91,7 @@ def _shown(data: bytes, aborted: list[tuple[int, int]], offset: int) -> tuple[li
 
 
 def aborted(partition: Partition, offset: int = 0, max_bytes: int = 1 << 20) -> list[tuple[int, int]] | None:
-    """What a fetch from `offset` lists; None when there is nothing to read."""
+    """Returns the aborted transactions that a fetch from `offset` lists; None if there is nothing to read."""
     result = partition.read(offset, max_bytes, min_one_batch=True, isolation=READ_COMMITTED)
     if result.slice is None:
         return None

@@ -1,4 +1,4 @@
-"""Batches as no client library writes them: every field as one likes it, under a checksum that holds."""
+"""Batches that no client library writes: arbitrary fields with a valid checksum."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def record(
     headers: bytes = b"\x00",
     length: int | None = None,
 ) -> bytes:
-    """`headers` are their number and they; `length` is what the record says of its own."""
+    """Encodes a record; `headers` are their declared number and their bytes, and `length` is the declared record
+    length.
+    """
     body = b"\x00" + encode_signed(timestamp_delta) + encode_signed(offset_delta) + field(key) + field(value) + headers
     return encode_signed(len(body) if length is None else length) + body
 
@@ -45,7 +47,7 @@ def batch(
     max_ms: int = NOW_MS,
     producer: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytearray:
-    """`payload` is behind the codec that the `attributes` name, if any."""
+    """Encodes a batch; `payload` is already compressed with the codec in `attributes`, if any."""
     data = bytearray(layout.HEADER_BYTES)
     length = layout.HEADER_BYTES - layout.LOG_OVERHEAD_BYTES + len(payload)
     delta = count - 1 if last_delta is None else last_delta
@@ -57,7 +59,7 @@ def batch(
 
 
 def some_record(dice: random.Random, index: int) -> bytes:
-    """Mostly sound."""
+    """Returns a random record, usually a valid one."""
     headers = b"\x00"
     if dice.random() < 0.2:
         number = dice.choice((1, 2, 3))
@@ -84,7 +86,7 @@ def _lie(dice: random.Random, truth: int | None) -> int | None:
 
 
 def some_batch(dice: random.Random) -> bytearray:
-    """Sometimes sound."""
+    """Returns a random batch, sometimes a valid one."""
     number = dice.choice((1, 1, 2, 3, 4, 5, 6, 9, 70))
     codec = dice.choice((0, 0, 0, 1, 2, 3, 4))
     payload = deflate(codec, b"".join(some_record(dice, index) for index in range(number)))

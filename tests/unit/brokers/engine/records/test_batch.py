@@ -1,4 +1,4 @@
-"""Batches built by us, by kafka-python and by aiokafka: each reads the others' (REC-20 to REC-24)."""
+"""Batches built by Penstock, kafka-python and aiokafka, each read by the others (REC-20 to REC-24)."""
 
 from __future__ import annotations
 

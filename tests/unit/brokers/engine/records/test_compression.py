@@ -1,4 +1,4 @@
-"""The four codecs: round trips, torn data, and bombs (REC-3, REC-4)."""
+"""The four compression codecs: round trips, truncated data, and decompression bombs (REC-3, REC-4)."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def test_both_ends_agree_with_kafka_python(codec: int, data: bytes) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("data", [b"x" * 200_000, bytes(range(256)) * 300])
-def test_every_cut_is_noticed(codec: int, data: bytes) -> None:
+def test_every_truncation_is_detected(codec: int, data: bytes) -> None:
     recompressed = deflate(codec, data)
     boundaries = {len(compression.XERIAL_HEADER)}
     at = len(compression.XERIAL_HEADER)
-    while codec == SNAPPY and at < len(recompressed):  # a cut between two snappy blocks is a shorter, valid stream
+    while codec == SNAPPY and at < len(recompressed):  # a cut between two snappy blocks leaves a shorter, valid stream
         at += 4 + int.from_bytes(recompressed[at : at + 4], "big")
         boundaries.add(at)
     for cut in range(0, len(recompressed), max(1, len(recompressed) // 300)):
@@ -68,13 +68,13 @@ def test_every_cut_is_noticed(codec: int, data: bytes) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(rubbish=st.binary(max_size=300))
-def test_rubbish_raises_nothing_else(codec: int, rubbish: bytes) -> None:
+def test_random_bytes_raise_only_the_declared_errors(codec: int, rubbish: bytes) -> None:
     with contextlib.suppress(Undecodable, Oversized):
         inflate(codec, rubbish)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_bomb_is_refused_before_it_unfolds(codec: int) -> None:
+def test_a_bomb_is_refused_before_it_is_decompressed(codec: int) -> None:
     recompressed = deflate(codec, bytes(3_000_000))
     with pytest.raises(Oversized):
         inflate(codec, recompressed, bytes_max=2_999_999)
@@ -83,7 +83,7 @@ def test_a_bomb_is_refused_before_it_unfolds(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", [NONE, *CODECS])
 @pytest.mark.parametrize("data", [b"", b"x", bytes(3_000_000), random.Random(5).randbytes(700_000)])
-def test_what_is_packed_within_a_limit_is_the_same_or_refused(codec: int, data: bytes) -> None:
+def test_compression_within_a_limit_gives_the_same_result_or_is_refused(codec: int, data: bytes) -> None:
     """REC-32."""
     recompressed = deflate(codec, data)
     assert deflate_within(codec, data, len(recompressed)) == recompressed
@@ -92,7 +92,9 @@ def test_what_is_packed_within_a_limit_is_the_same_or_refused(codec: int, data: 
 
 
 def test_gzip_stops_where_the_limit_is_met(monkeypatch: pytest.MonkeyPatch) -> None:
-    """REC-32, REC-47: 32 MB that a producer put into one behind zstd would take a second of everybody's time."""
+    """REC-32, REC-47: recompressing 32 MB that a producer sent in one zstd batch would block all tenants for a
+    second.
+    """
     met: list[int] = []
 
     class Counting:
@@ -125,7 +127,7 @@ def test_a_zstd_frame_without_a_declared_size_is_bounded_too() -> None:
 
 @pytest.mark.parametrize("level", [19, 20, 21, 22])
 def test_every_level_of_zstd_may_be_streamed(level: int) -> None:
-    """REC-3: the window is as large as the level says, whatever is sent; `compression.zstd.level` goes up to 22."""
+    """REC-3: the level alone determines the window size; `compression.zstd.level` goes up to 22."""
     import zstandard
 
     parameters = zstandard.ZstdCompressionParameters(window_log={19: 23, 20: 25, 21: 26, 22: 27}[level])
@@ -136,7 +138,7 @@ def test_every_level_of_zstd_may_be_streamed(level: int) -> None:
 
 @given(data=st.binary(max_size=5_000), copies=st.integers(1, 200), limit=st.sampled_from([1_000, 65_536, 262_144]))
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-def test_what_declares_to_inflate_to_little_does(codec: int, data: bytes, copies: int, limit: int) -> None:
+def test_data_that_declares_a_small_size_has_one(codec: int, data: bytes, copies: int, limit: int) -> None:
     recompressed = memoryview(deflate(codec, data * copies))
     if declares_at_most(codec, recompressed, limit):
         assert len(inflate(codec, recompressed, limit)) <= limit
@@ -146,7 +148,7 @@ def test_what_declares_to_inflate_to_little_does(codec: int, data: bytes, copies
 
 @given(data=st.binary(max_size=200))
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-def test_what_damaged_data_declares_is_no_error(codec: int, data: bytes) -> None:
+def test_the_declared_size_of_damaged_data_raises_no_error(codec: int, data: bytes) -> None:
     assert declares_at_most(codec, memoryview(data), 1_000) in (True, False)
 
 

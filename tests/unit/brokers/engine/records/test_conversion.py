@@ -1,4 +1,4 @@
-"""Old message sets become batches and batches become old message sets (REC-30, REC-31, B.7)."""
+"""Conversion of old message sets to batches and back (REC-30, REC-31, B.7)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_there_and_back_is_the_same(wanted: list[Record], magic: int, codec: int
     assert [m[:4] for m in read_set(back)] == [m[:4] for m in read_set(there)]
 
 
-def test_the_brokers_time_is_told_to_old_readers() -> None:
+def test_old_readers_get_the_log_append_time() -> None:
     """REC-11."""
     data = build_batch([Record(5, None, b"a"), Record(6, None, b"b")], codec=GZIP)
     layout.stamp(data, layout.read_header(data).attributes | layout.LOG_APPEND_TIME, TIME_MS)
@@ -81,14 +81,14 @@ def test_the_brokers_time_is_told_to_old_readers() -> None:
     assert [m.timestamp_ms for m in read_set(entry)] == [TIME_MS, TIME_MS]
 
 
-def test_control_batches_are_left_out() -> None:
+def test_control_batches_are_omitted() -> None:
     control = build_batch([Record(0, b"\0\0\0\1", b"")], attributes=layout.CONTROL | layout.TRANSACTIONAL)
     data = bytes(build_batch([Record(0, None, b"a")], base_offset=0)) + bytes(control)
     assert [m.value for m in read_set(from_batches(data, 1, 0))] == [b"a"]
     assert from_batches(bytes(control), 0, 0) == b""
 
 
-def test_old_readers_get_what_comes_before_zstd() -> None:
+def test_old_readers_get_the_batches_before_a_zstd_batch() -> None:
     readable = bytes(build_batch([Record(0, None, b"a")]))
     zstd = bytes(build_batch([Record(0, None, b"b")], codec=ZSTD))
     assert [m.value for m in read_set(from_batches(readable + zstd + readable, 1, 0))] == [b"a"]
@@ -109,7 +109,7 @@ def test_no_flipped_bit_of_a_stored_batch_reaches_an_old_reader_under_a_good_che
             assert from_batches(good + bytes(damaged), magic, 0) == from_batches(good, magic, 0)
 
 
-def test_an_answer_does_not_grow_far_beyond_what_was_read() -> None:
+def test_a_conversion_does_not_grow_far_beyond_its_input() -> None:
     piece = bytes(build_batch([Record(0, None, b"")] * 2_000))
     data = b"".join(bytes(build_batch([Record(0, None, b"")] * 2_000, base_offset=2_000 * at)) for at in range(30))
     out = from_batches(data, 1, 0)
@@ -130,7 +130,7 @@ def test_an_answer_does_not_grow_far_beyond_what_was_read() -> None:
     ],
     ids=["large", "checksum", "format 3", "mixed", "with a batch", "with a wrapper", "two wrappers", "codec 5"],
 )
-def test_a_set_that_may_not_enter_is_refused_before_it_is_opened(data: bytes, code: int) -> None:
+def test_an_invalid_set_is_refused_before_decompression(data: bytes, code: int) -> None:
     with pytest.raises(BatchRejected) as refused:
         inspect(data, 250)
     assert refused.value.code == code
@@ -155,19 +155,19 @@ def test_a_set_that_may_not_enter_is_refused_before_it_is_opened(data: bytes, co
         "claim without a time",
     ],
 )
-def test_what_is_found_inside_is_refused(data: bytes, log_append_time: bool, code: int) -> None:
+def test_invalid_inner_messages_are_refused(data: bytes, log_append_time: bool, code: int) -> None:
     with pytest.raises(BatchRejected) as refused:
         batch_of(data, log_append_time=log_append_time)
     assert refused.value.code == code
 
 
-def test_a_claim_of_the_brokers_time_is_dropped() -> None:
-    """REC-57, as 3.9.1 has it."""
+def test_a_claim_of_log_append_time_is_dropped() -> None:
+    """REC-57, as in Kafka 3.9.1."""
     header = layout.read_header(batch_of(one(flags=layout.LOG_APPEND_TIME)))
     assert (header.attributes, header.max_timestamp) == (0, TIME_MS)
 
 
-def test_a_set_without_a_whole_message_holds_nothing() -> None:
+def test_a_set_without_a_complete_message_is_empty() -> None:
     assert inspect(b"", LARGE).magic == -1
     assert inspect(one()[:-1], LARGE).magic == -1
 
@@ -196,7 +196,7 @@ def test_no_stored_bytes_make_a_reader_fail_in_another_way(
             continue
 
 
-def test_times_that_run_over_are_told_as_other_readers_tell_them() -> None:
+def test_overflowing_timestamps_are_converted_like_other_readers_do() -> None:
     data = bytearray(build_batch([Record(0, None, b"a"), Record(5, None, b"b")]))
     layout.HEADER.pack_into(data, 0, *layout.read_header(data)._replace(base_timestamp=2**63 - 2))
     layout.seal(data)
@@ -204,7 +204,7 @@ def test_times_that_run_over_are_told_as_other_readers_tell_them() -> None:
 
 
 @given(records, st.sampled_from([0, 1]), st.sampled_from(OLD_CODECS), st.integers(0, 2**20), st.binary(max_size=6))
-def test_whatever_is_sent_becomes_a_good_batch_or_is_refused(
+def test_any_set_becomes_a_valid_batch_or_is_refused(
     wanted: list[Record], magic: int, codec: int, at: int, over: bytes
 ) -> None:
     data = bytearray(old_set(magic, codec, wanted))
@@ -232,8 +232,8 @@ def test_every_size_of_set_up_to_a_thousand_passes_the_check_of_a_batch() -> Non
             assert check_batch(memoryview(data), len(data), BatchRules(), TIME_MS)[1] == count - 1
 
 
-def test_what_one_request_has_converted_is_bounded_whatever_its_sets_unfold_to() -> None:
-    """REC-30: seven kilobytes hold a quarter of a million messages, a request ten thousand such sets."""
+def test_the_conversion_work_of_one_request_is_bounded() -> None:
+    """REC-30: seven kilobytes can have a quarter of a million messages, and a request ten thousand such sets."""
     small = old_set(1, GZIP, [Record(0, None, b"")] * 1_000)
     work = Work(100_000)
     assert len(to_batch(small, inspect(small, LARGE), work, log_append_time=False)) > 0
@@ -244,7 +244,7 @@ def test_what_one_request_has_converted_is_bounded_whatever_its_sets_unfold_to()
     assert len(to_batch(one(), inspect(one(), LARGE), work, log_append_time=False)) > 0
 
 
-def test_an_answer_ends_where_its_batches_unfold_to_too_much() -> None:
+def test_a_response_ends_when_the_conversion_work_is_used_up() -> None:
     """REC-31."""
     batches = [
         bytes(build_batch([Record(0, None, b"")] * 1_000, codec=GZIP, base_offset=1_000 * at)) for at in range(3)
@@ -258,11 +258,11 @@ def test_an_answer_ends_where_its_batches_unfold_to_too_much() -> None:
     assert work.is_over
 
 
-def test_what_comes_before_a_batch_that_cannot_be_converted_is_given() -> None:
-    """REC-31: fields that are not looked at when a batch is taken must not hide the good one before it."""
+def test_batches_before_an_inconvertible_one_are_returned() -> None:
+    """REC-31: a batch with an error in fields that are not checked at produce must not hide the valid one before it."""
     good = bytes(build_batch([Record(0, None, b"a")]))
     rotten = build_batch([Record(0, None, b"b")], base_offset=1)
-    rotten[-1] = 1  # a header that is not there
+    rotten[-1] = 1  # a missing header
     layout.seal(rotten)
     assert from_batches(good + bytes(rotten), 1, 0) == from_batches(good, 1, 0)
     with pytest.raises(Malformed):

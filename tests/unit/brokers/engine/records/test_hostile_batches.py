@@ -1,5 +1,5 @@
-"""What a producer may send that no library would: it gets Kafka's code, and costs no more than an honest batch (REC-22,
-REC-24, REC-48, REC-50, REC-51, REC-62).
+"""Batches from hostile producers: they get Kafka's error codes and cost no more than valid batches (REC-22, REC-24,
+REC-48, REC-50, REC-51, REC-62).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.unit.brokers.engine.records.hostile import INT_MAX, LONG_MAX, LONG_MI
 
 COMPACTED = BatchRules(compacted=True)
 EMPTY_HEADER = b"\x00\x00"
-# Far above what is looked at once a bound is met, far below what a bomb holds.
+# Far more calls than a check makes once it meets a limit, and far fewer than a bomb would need.
 CALLS_MAX = 2_000_000
 
 
@@ -106,8 +106,8 @@ NOT_ENDING = b"\xff" * 11
     ],
 )
 @pytest.mark.parametrize("codec", range(5))
-def test_rotten_records_are_invalid_behind_every_codec(payload: bytes, codec: int) -> None:
-    """REC-22, REC-24, REC-62: a compressed batch is inflated to be looked at, and stored as it came."""
+def test_invalid_records_are_detected_with_every_codec(payload: bytes, codec: int) -> None:
+    """REC-22, REC-24, REC-62: a compressed batch is decompressed for the check and stored unchanged."""
     assert code_of(batch(deflate(codec, payload), attributes=codec)) == error_codes.INVALID_RECORD
     sound = batch(deflate(codec, record()), attributes=codec)
     view = memoryview(bytearray(sound))
@@ -116,7 +116,7 @@ def test_rotten_records_are_invalid_behind_every_codec(payload: bytes, codec: in
 
 @pytest.mark.parametrize("negative", [-2, -(2**31)])
 def test_any_negative_length_of_a_key_or_a_value_is_null(negative: int) -> None:
-    """REC-22: as Kafka reads them."""
+    """REC-22: as in Kafka."""
     body = b"\x00\x00\x00" + encode_signed(negative) * 2 + b"\x00"
     data = batch(encode_signed(len(body)) + body)
     assert code_of(data) == error_codes.NONE
@@ -128,8 +128,8 @@ def test_any_negative_length_of_a_key_or_a_value_is_null(negative: int) -> None:
     ("base_ms", "delta", "declared_ms"),
     [(LONG_MAX, LONG_MAX, -2), (LONG_MIN, LONG_MIN, 0), (LONG_MAX, 1, LONG_MIN), (-1, LONG_MIN, LONG_MAX)],
 )
-def test_times_that_run_over_are_stored_as_64_bits_tell_them(base_ms: int, delta: int, declared_ms: int) -> None:
-    """REC-23, REC-56: Kafka takes them, and so does every reader."""
+def test_overflowing_timestamps_are_stored_as_64_bit_values(base_ms: int, delta: int, declared_ms: int) -> None:
+    """REC-23, REC-56: Kafka accepts them, and so does every reader."""
     view = memoryview(batch(record(timestamp_delta=delta), base_ms=base_ms))
     data, _, true_max, *_ = check_batch(view, check_shape(view, 9), BatchRules(), NOW_MS)
     assert true_max == max(declared_ms, -1) == layout.read_header(data).max_timestamp, (
@@ -141,14 +141,14 @@ def test_times_that_run_over_are_stored_as_64_bits_tell_them(base_ms: int, delta
     assert code_of(view, bounded) == (error_codes.NONE if declared_ms == LONG_MAX else error_codes.INVALID_TIMESTAMP)
 
 
-def test_seventy_thousand_headers_are_no_fault() -> None:
-    """REC-22: Kafka knows no limit."""
+def test_seventy_thousand_headers_are_accepted() -> None:
+    """REC-22: Kafka has no limit."""
     data = batch(record(headers=encode_signed(70_000) + EMPTY_HEADER * 70_000))
     assert code_of(data) == code_of(data, COMPACTED) == error_codes.NONE
 
 
 def calls_of(data: bytes | bytearray, rules: BatchRules) -> tuple[int, int]:
-    """The verdict, and the Python functions that it took."""
+    """Returns the result and the number of calls of Python functions."""
     count = 0
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -174,22 +174,23 @@ BOMBS = {
 @pytest.mark.skipif(finder.is_installed(), reason="compiled functions are not seen by a profile hook")
 @pytest.mark.parametrize("kind", BOMBS)
 @pytest.mark.parametrize("rules", [BatchRules(), COMPACTED], ids=["plain", "compacted"])
-def test_a_small_batch_that_inflates_to_very_many_parts_is_too_large_before_each_is_looked_at(
-    kind: str, rules: BatchRules
-) -> None:
-    """REC-47, REC-62: the loop of all tenants looks at them. A producer told so sends less at a time."""
+def test_a_small_batch_with_very_many_parts_is_refused_before_each_is_read(kind: str, rules: BatchRules) -> None:
+    """REC-47, REC-62: the event loop of all tenants reads them.
+
+    A producer that gets this error sends smaller batches.
+    """
     block, count = BOMBS[kind]
     assert len(block) < INFLATED_BYTES_MAX
     data = batch(deflate(GZIP, block), count, attributes=GZIP)
     assert len(data) < 100_000
     code, calls = calls_of(data, rules)
-    # Without further rules the lengths of records are looked at, not what is in them.
+    # Without further rules only the lengths of records are checked, not their fields.
     fine = kind == "records full of headers" and not rules.compacted
     assert code == (error_codes.NONE if fine else error_codes.MESSAGE_TOO_LARGE)
     assert calls < CALLS_MAX
 
 
-def test_as_many_records_and_headers_as_may_be_are_taken() -> None:
+def test_the_maximum_numbers_of_records_and_headers_are_accepted() -> None:
     few = record(None, None)
     assert code_of(batch(few * RECORDS_PER_BATCH_MAX, RECORDS_PER_BATCH_MAX), BatchRules(batch_bytes_max=1 << 30)) == 0
     more = RECORDS_PER_BATCH_MAX + 1
@@ -200,8 +201,8 @@ def test_as_many_records_and_headers_as_may_be_are_taken() -> None:
     assert code_of(batch(b"".join([*many, one_more]), 3)) == error_codes.MESSAGE_TOO_LARGE
 
 
-def test_pieces_that_inflate_to_nothing_are_limited() -> None:
-    """REC-4, REC-62: each member of gzip used to cost another copy of all that follow."""
+def test_the_number_of_empty_compressed_parts_is_limited() -> None:
+    """REC-4, REC-62: each gzip member used to cost another copy of all following ones."""
     nothing = gzip.compress(b"", mtime=0)
     whole = gzip.compress(record(), mtime=0)
     fine = whole + nothing * (GZIP_MEMBERS_MAX - 1)
@@ -217,8 +218,8 @@ def test_pieces_that_inflate_to_nothing_are_limited() -> None:
     assert code_of(batch(fine + block(b""), attributes=SNAPPY)) == error_codes.MESSAGE_TOO_LARGE
 
 
-def test_a_block_of_snappy_counts_for_a_kilobyte_that_inflates() -> None:
-    """REC-4, REC-62: a batch of 160 KB takes 80 ms, and a request holds six hundred of them."""
+def test_a_snappy_block_counts_as_a_kilobyte_of_output() -> None:
+    """REC-4, REC-62: a batch of 160 KB takes 80 ms, and a request can have six hundred of them."""
     budget = InflationBudget(1_001 * 1_024)
     nothing = bytes(cramjam.snappy.compress_raw(b""))
     whole = bytes(cramjam.snappy.compress_raw(record()))

@@ -1,4 +1,4 @@
-"""Message formats 0 and 1 against their vectors and against readers and writers of two clients (REC-5 to REC-12)."""
+"""Message formats 0 and 1 against test vectors and against readers and writers of two clients (REC-5 to REC-12)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_messages_are_written_and_read_bit_by_bit() -> None:
 
 
 def test_entries_of_every_format_follow_each_other_and_name_it_in_the_same_byte() -> None:
-    """REC-1: offset, size and format are read before anything that differs between formats."""
+    """REC-1: offset, size and format come before any field that differs between formats."""
     written = [
         encode_message(0, 5, -1, b"k", b"v" * 9),
         encode_message(1, 2**40, TIME_MS, None, b"v"),
@@ -51,7 +51,7 @@ def test_entries_of_every_format_follow_each_other_and_name_it_in_the_same_byte(
     assert [(entry.offset, entry.magic) for entry in result] == [(5, 0), (2**40, 1), (2**41, 2), (2**42, 0)]
     assert [data[entry.start : entry.end] for entry in result] == written
     assert [data[entry.start + 16] for entry in result] == [0, 1, 2, 0]
-    assert [int.from_bytes(item[8:12], "big") for item in written] == [entry.size_bytes - 12 for entry in result]
+    assert [int.from_bytes(data[8:12], "big") for data in written] == [entry.size_bytes - 12 for entry in result]
     assert list(entries(data[:-1])) == result[:-1], "a cut entry at the end is left out"
 
 
@@ -94,12 +94,12 @@ def test_kafka_python_reads_what_is_written(magic: int, codec: int) -> None:
 
 
 def test_a_wrapper_at_offset_zero_counts_from_zero() -> None:
-    """REC-10: old librdkafka says 0 whatever is inside."""
+    """REC-10: old versions of librdkafka send offset 0 for any content."""
     block = b"".join(encode_message(1, at, TIME_MS, None, b"v") for at in range(3))
     assert [m.offset for m in read_set(wrapped(1, GZIP, block, offset=0))] == [0, 1, 2]
 
 
-def test_the_brokers_time_on_a_wrapper_is_the_time_of_all_inside() -> None:
+def test_log_append_time_of_a_wrapper_applies_to_all_inner_messages() -> None:
     """REC-11."""
     block = b"".join(encode_message(1, at, at, None, b"v") for at in range(3))
     result = read_set(wrapped(1, SNAPPY, block, offset=2, flags=0x08))
@@ -139,19 +139,19 @@ def test_the_brokers_time_on_a_wrapper_is_the_time_of_all_inside() -> None:
         "an unknown format",
     ],
 )
-def test_what_is_wrong_is_told_by_its_kind(data: bytes, fault: type[Exception]) -> None:
+def test_each_fault_raises_its_error(data: bytes, fault: type[Exception]) -> None:
     with pytest.raises(fault):
         list(read_set(data))
 
 
-def test_a_cut_entry_at_the_end_is_left_out() -> None:
+def test_an_incomplete_entry_at_the_end_is_omitted() -> None:
     """REC-60."""
     for cut in range(1, len(VEC_3)):
         assert [entry.end for entry in entries(VEC_2 + VEC_3[:cut])] == [len(VEC_2)]
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_make_a_reader_fail_in_another_way(data: bytes) -> None:
+def test_random_bytes_raise_only_the_declared_errors(data: bytes) -> None:
     try:
         list(read_set(data))
     except (Corrupt, Invalid):

@@ -1,4 +1,4 @@
-"""Offset deltas: the fast look against the slow one, on runs, mixtures and every width."""
+"""Offset deltas: the fast check against a slow one, on runs, mixtures and every integer width."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import BatchRules, check_batch
 from brokers.engine.records.walk import Malformed, hop, stamps
 
-# Value sizes of records that follow each other; timestamps, whose width changes within runs too.
+# Value sizes of consecutive records, and timestamps, whose encoded width changes within runs too.
 RUNS = st.lists(
     st.tuples(st.integers(1, 200), st.integers(0, 140), st.sampled_from([0, 1, 63, 64, 9_000, -5, 2**40])), max_size=6
 )
@@ -34,7 +34,7 @@ def block_of(runs: list[tuple[int, int, int]], off: tuple[float, int] | None) ->
 
 @given(RUNS, OFF)
 @settings(max_examples=300, deadline=None)
-def test_the_fast_look_says_what_the_slow_one_says(runs: list[tuple[int, int, int]], off: tuple[float, int]) -> None:
+def test_the_fast_check_agrees_with_the_slow_one(runs: list[tuple[int, int, int]], off: tuple[float, int]) -> None:
     block, count = block_of(runs, off)
     hop(block, count)
     deltas = [delta for delta, _ in stamps(block, count)]
@@ -46,7 +46,7 @@ def test_the_fast_look_says_what_the_slow_one_says(runs: list[tuple[int, int, in
 
 @pytest.mark.parametrize("wrong", [None, 0, 63, 64, 8_191, 8_192, 19_999])
 @pytest.mark.parametrize("size", [20, 90])
-def test_deltas_of_every_width_are_told_apart(wrong: int | None, size: int) -> None:
+def test_wrong_deltas_of_every_width_are_detected(wrong: int | None, size: int) -> None:
     block = b"".join(
         encode_record(Record(0, None, b"v" * size), index ^ (1 if index == wrong else 0), 0) for index in range(20_000)
     )
@@ -55,7 +55,7 @@ def test_deltas_of_every_width_are_told_apart(wrong: int | None, size: int) -> N
 
 
 @pytest.mark.parametrize("body", [b"\x00" + b"\xff" * 20, b"\x00\x00" + b"\xff" * 12])
-def test_what_is_no_number_is_malformed(body: bytes) -> None:
+def test_an_invalid_integer_is_malformed(body: bytes) -> None:
     block = bytes((2 * len(body),)) + body
     with pytest.raises(Malformed):
         is_numbered(block * 6, 6)
@@ -65,7 +65,7 @@ def test_what_is_no_number_is_malformed(body: bytes) -> None:
     "body", [b"\x00\x80\x80\x80\x80\x00", b"\x00\x00\x80\x80\x80\x01", b"\x00\x00\x00\x01\x01\x02"]
 )
 def test_records_whose_fields_do_not_fill_them_are_not_numbered(body: bytes) -> None:
-    """Their lengths are sound; what came of them would have no sound length any more."""
+    """Their lengths are consistent, but rewritten records would not be."""
     misnumbered = encode_record(Record(0, None, b"v"), 1, 0)
     block = misnumbered + (bytes((2 * len(body),)) + body) * 5
     hop(block, 6)

@@ -1,4 +1,4 @@
-"""The short way through a batch comes to the same keys and values as the long one."""
+"""The fast reader of a batch returns the same keys and values as the full one."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_the_pairs_are_those_of_the_records(written: list[Record], base_offset: 
 
 
 @given(st.lists(records, min_size=1, max_size=3), st.data())
-def test_a_coordinator_reads_nothing_out_of_a_damaged_batch(written: list[Record], data: st.DataObject) -> None:
-    """Or an offset that a group never committed would be told as its own."""
+def test_a_coordinator_reads_nothing_from_a_damaged_batch(written: list[Record], data: st.DataObject) -> None:
+    """Otherwise a group would be given an offset that it never committed."""
     batch = build_batch(written)
     at = data.draw(st.integers(layout.CRC_AT, len(batch) - 1))
     batch[at] ^= data.draw(st.integers(1, 255))

@@ -1,4 +1,4 @@
-"""What a leader refuses, with which code and which log start offset (spec B.7 and observed-3.9.1)."""
+"""Rejected batches with their error codes and log start offsets (spec B.7 and observed-3.9.1)."""
 
 from __future__ import annotations
 
@@ -49,11 +49,13 @@ CLAIMING = patched(three(), 21, b"\x00\x08")
 @pytest.mark.parametrize(
     ("codec", "to"), [(0, None), (GZIP, None), (GZIP, GZIP), (ZSTD, 0), (GZIP, ZSTD), (0, GZIP), (0, 0)]
 )
-def test_compressed_records_are_numbered_as_they_lie(
+def test_compressed_records_have_consecutive_offset_deltas(
     codec: int, to: int | None, count: int, kept: int, compacted: bool
 ) -> None:
-    """Kafka numbers them anew where it packs the batch anew, and fails where the codec stays (UNKNOWN_SERVER_ERROR).
-    What is not compressed it stores as it is.
+    """Kafka renumbers records when it recompresses the batch, and fails if the codec is unchanged
+    (UNKNOWN_SERVER_ERROR).
+
+    It stores uncompressed batches unchanged.
     """
     records = [Record(NOW_MS + at, b"k%d" % at, b"v" * at, (("h", None),)) for at in range(count)]
     deltas = [at if at < kept else at * 5_000 - 7 for at in range(count)]
@@ -69,7 +71,7 @@ def test_compressed_records_are_numbered_as_they_lie(
         return
     passed = bytes(check(data, rules))
     header = layout.read_header(passed)
-    is_rebuilt = bool(codec or to)  # of one codec it is taken as it is
+    is_rebuilt = bool(codec or to)  # with an unchanged codec the batch is stored unchanged
     wanted = list(range(count)) if is_rebuilt else deltas
     assert [offset for offset, _ in read_records(passed)] == wanted
     assert [(record.key, record.value, record.headers) for _, record in read_records(passed)] == [
@@ -79,7 +81,7 @@ def test_compressed_records_are_numbered_as_they_lie(
     assert (header.record_count, header.last_offset_delta) == (count, count - 1)
 
 
-def test_a_sound_batch_passes_untouched() -> None:
+def test_a_valid_batch_passes_unchanged() -> None:
     assert bytes(check(three())) == bytes(three())
 
 
@@ -147,28 +149,28 @@ def test_any_flipped_bit_under_the_checksum_is_corruption(at: int, bit: int) -> 
         (43, (5).to_bytes(8, "big")),  # REC-52: a producer id without a sequence
     ],
 )
-def test_a_header_that_lies_is_refused(at: int, value: bytes, codec: int) -> None:
+def test_a_wrong_header_is_refused(at: int, value: bytes, codec: int) -> None:
     assert refusal(patched(three(codec=codec), at, value)) == (error_codes.INVALID_RECORD, False)
 
 
 @pytest.mark.parametrize("count", [3, 200])
 @pytest.mark.parametrize("codec", [0, GZIP])
 @pytest.mark.parametrize("lie", [-1, 1])
-def test_a_count_that_the_records_do_not_bear_out_is_refused(count: int, codec: int, lie: int) -> None:
-    """REC-24: both fields tell the same lie, so only the records can refute it."""
+def test_a_count_that_contradicts_the_records_is_refused(count: int, codec: int, lie: int) -> None:
+    """REC-24: both fields have the same wrong value, so only the records can contradict it."""
     data = build_batch([Record(NOW_MS, None, b"v" * 9)] * count, codec=codec)
     data = patched(data, 23, (count + lie - 1).to_bytes(4, "big"))
     data = patched(data, 57, (count + lie).to_bytes(4, "big"))
     assert refusal(data) == (error_codes.INVALID_RECORD, False)
 
 
-def test_markers_are_not_for_clients() -> None:
+def test_clients_may_not_write_markers() -> None:
     marker = end_marker(COMMIT, timestamp_ms=0, producer_id=1, producer_epoch=0, coordinator_epoch=0)
     assert refusal(marker) == (error_codes.INVALID_RECORD, False)
 
 
-def test_an_unknown_codec_and_rotten_data_are_told_apart() -> None:
-    """REC-3: the meant differences from Kafka's -1."""
+def test_an_unknown_codec_and_corrupt_data_get_different_errors() -> None:
+    """REC-3: deliberate differences from Kafka, which returns -1."""
     assert refusal(patched(three(), 21, b"\x00\x05")) == (error_codes.INVALID_RECORD, True)
     assert refusal(patched(three(), 21, b"\x00\x01")) == (error_codes.CORRUPT_MESSAGE, True)
 
@@ -181,7 +183,7 @@ def test_a_batch_over_the_limit_is_too_large() -> None:
     assert refusal(three(), BatchRules(segment_bytes=size - 1)) == (error_codes.RECORD_LIST_TOO_LARGE, True)
 
 
-def test_a_compacted_topic_wants_keys_and_names_the_records() -> None:
+def test_a_compacted_topic_requires_keys_and_names_the_records_without() -> None:
     """REC-55, REC-61."""
     data = build_batch([Record(NOW_MS, b"k" if at != 1 else None, b"v") for at in range(6)])
     with pytest.raises(BatchRejected) as caught:
@@ -220,8 +222,8 @@ def test_a_wrong_maximum_timestamp_of_a_small_batch_is_corrected() -> None:
     assert layout.checksum(data) == layout.read_header(data).crc
 
 
-def test_times_before_any_time_have_none_for_their_greatest() -> None:
-    """REC-6, REC-21: as Kafka stores them; what each record says stays."""
+def test_a_maximum_of_negative_timestamps_is_stored_as_none() -> None:
+    """REC-6, REC-21: as Kafka stores them; the timestamps of the records are unchanged."""
     data = build_batch([Record(-5, b"k", b"v"), Record(-7, b"k", b"v")])
     checked = check(data)
     assert layout.read_header(checked).max_timestamp == -1
@@ -242,14 +244,14 @@ def test_a_forced_codec_is_applied() -> None:
         pytest.param(patched(CLAIMING, 35, b"\xff" * 8), BatchRules(), id="there is no time"),
     ],
 )
-def test_a_claim_of_log_append_time_is_refused_where_it_would_be_believed(data: bytearray, rules: BatchRules) -> None:
+def test_a_claim_of_log_append_time_is_refused_where_it_would_apply(data: bytearray, rules: BatchRules) -> None:
     with pytest.raises(BatchRejected) as caught:
         check(data, rules)
     assert caught.value.code == error_codes.INVALID_TIMESTAMP
     assert [index for index, _ in caught.value.record_errors] == [0, 1, 2]
 
 
-def test_what_is_said_of_single_records_has_a_limit() -> None:
+def test_the_number_of_record_errors_is_limited() -> None:
     refused = without_keys(list(range(RECORD_ERRORS_MAX * 3)))
     assert len(refused.record_errors) == RECORD_ERRORS_MAX
     assert f"due to {RECORD_ERRORS_MAX * 3} record errors" in (refused.message or "")

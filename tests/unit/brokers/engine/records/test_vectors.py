@@ -1,4 +1,4 @@
-"""The golden vectors of spec M (REC-65): read and written bit by bit."""
+"""Golden vectors of spec M (REC-65), read and written bit by bit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_checksums_have_their_published_check_values() -> None:
 
 
 @pytest.mark.parametrize(("vector", "magic"), [(VEC_2, 0), (VEC_3, 1)])
-def test_old_messages_are_told_by_size_and_magic(vector: bytes, magic: int) -> None:
+def test_old_messages_are_detected_by_size_and_magic(vector: bytes, magic: int) -> None:
     """VEC-2, VEC-3."""
     assert first_entry(vector) == (len(vector), magic)
 
@@ -48,7 +48,7 @@ def test_a_batch_of_one_record_is_built_and_read_bit_by_bit() -> None:
     assert layout.checksum(VEC_4) == 0x1D1083AF == layout.read_header(VEC_4).crc
 
 
-def test_a_delete_marker_is_built_and_read_bit_by_bit() -> None:
+def test_a_tombstone_is_built_and_read_bit_by_bit() -> None:
     """VEC-5."""
     record = Record(STAMP_MS, b"k", None)
     assert bytes(build_batch([record])) == VEC_5

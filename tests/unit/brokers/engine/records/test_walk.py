@@ -1,4 +1,4 @@
-"""The hop agrees with the full walk on what a batch holds, for records of one size, of few sizes and of any size."""
+"""The hop agrees with the full walk, for records of equal size, of few sizes and of random sizes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_cut_block_is_refused(value_sizes: list[int], data: st.DataObject) -> 
 
 
 @given(st.binary(max_size=200), st.integers(1, 40))
-def test_rubbish_raises_nothing_but_malformed(rubbish: bytes, count: int) -> None:
+def test_random_bytes_raise_only_malformed(rubbish: bytes, count: int) -> None:
     with contextlib.suppress(Malformed):
         hop(rubbish, count)
     results = set()
@@ -64,7 +64,7 @@ def test_rubbish_raises_nothing_but_malformed(rubbish: bytes, count: int) -> Non
 
 
 @given(sizes, st.data())
-def test_what_the_full_walk_accepts_the_hop_accepts(value_sizes: list[int], data: st.DataObject) -> None:
+def test_the_hop_accepts_everything_that_the_full_walk_accepts(value_sizes: list[int], data: st.DataObject) -> None:
     block = bytearray(block_of(value_sizes))
     at = data.draw(st.integers(0, len(block) - 1))
     block[at] ^= 1 << data.draw(st.integers(0, 7))
@@ -74,7 +74,7 @@ def test_what_the_full_walk_accepts_the_hop_accepts(value_sizes: list[int], data
 
 
 @given(sizes, st.data())
-def test_whatever_is_flipped_the_two_full_walks_agree(value_sizes: list[int], data: st.DataObject) -> None:
+def test_the_two_full_walks_agree_on_any_flipped_bit(value_sizes: list[int], data: st.DataObject) -> None:
     block = bytearray(block_of(value_sizes))
     for _ in range(data.draw(st.integers(1, 3))):
         block[data.draw(st.integers(0, len(block) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -87,7 +87,7 @@ def test_whatever_is_flipped_the_two_full_walks_agree(value_sizes: list[int], da
         assert check_fields(bytes(block), len(value_sizes))[2] == keyless
 
 
-def test_check_fields_tells_the_outermost_deltas_and_the_records_without_a_key() -> None:
+def test_check_fields_returns_the_extreme_deltas_and_the_records_without_a_key() -> None:
     rows = [(5, b"a"), (-3, None), (4_000, b""), (7, None)]
     block = b"".join(encode_record(Record(0, key, b"v"), at, delta) for at, (delta, key) in enumerate(rows))
     assert check_fields(block, 4) == (-3, 4_000, [1, 3], True)

@@ -1,1 +1,1 @@
-"""The replication room: what a follower asks, decides and appends."""
+"""Tests of replication: what a follower requests, decides and appends."""

@@ -1,4 +1,4 @@
-"""The world of one follower that most tests of fetching begin with."""
+"""The environment of one follower that most fetch tests start with."""
 
 from __future__ import annotations
 

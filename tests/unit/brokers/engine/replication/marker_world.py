@@ -1,4 +1,4 @@
-"""A cluster for markers: leaders that answer as a test says, and what they were told."""
+"""A cluster for marker tests: leaders with prepared responses, which record their requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def topic(name: str, *leaders: int, deleting: bool = False) -> TopicImage:
 
 def image(*topics: TopicImage, brokers: Collection[int] = (OWN, OTHER, THIRD)) -> ClusterImage:
     infos = {id: BrokerInfo(id, "127.0.0.1", 24_000 + id, 25_000 + id, None, id) for id in brokers}
-    return ClusterImage("test", brokers=infos, topics={item.name: item for item in topics})
+    return ClusterImage("test", brokers=infos, topics={shown.name: shown for shown in topics})
 
 
 def markers(name: str, *partitions: PartitionKey, producer_id: int = 7, committed: bool = True) -> SendMarkers:
@@ -40,8 +40,10 @@ def markers(name: str, *partitions: PartitionKey, producer_id: int = 7, committe
 
 
 class World:
-    """`codes` are what partitions answer, one after the other, 0 when there is nothing. `said` are (broker,
-    transactional id, partitions) of each request, in order.
+    """Environment of a marker link.
+
+    `codes` are the next results of partitions, 0 if there is none. `said` are (broker, transactional id, partitions) of
+    each request, in order.
     """
 
     def __init__(self) -> None:
@@ -83,7 +85,7 @@ class World:
 
     async def late_request(self, broker_id: int, message: WriteTxnMarkersRequest) -> Any:
         self.said_late.append(
-            {(item.name, i) for m in message.markers for item in m.topics for i in item.partition_indexes}
+            {(marked.name, i) for m in message.markers for marked in m.topics for i in marked.partition_indexes}
         )
         return await self._write(broker_id, message, held=False)
 
@@ -91,7 +93,7 @@ class World:
         self, broker_id: int, request: WriteTxnMarkersRequest, *, held: bool = True
     ) -> WriteTxnMarkersResponse:
         for marker in request.markers:
-            named = {(item.name, index) for item in marker.topics for index in item.partition_indexes}
+            named = {(marked.name, index) for marked in marker.topics for index in marked.partition_indexes}
             self.said.append((broker_id, marker.producer_id, named))
         if self.held is not None and held:
             await self.held.wait()
@@ -104,9 +106,9 @@ class World:
                     producer_id=marker.producer_id,
                     topics=[
                         WritableTxnMarkerTopicResult(
-                            name=item.name, partitions=self._lines(item.name, item.partition_indexes)
+                            name=marked.name, partitions=self._lines(marked.name, marked.partition_indexes)
                         )
-                        for item in marker.topics
+                        for marked in marker.topics
                     ],
                 )
                 for marker in request.markers
@@ -134,8 +136,8 @@ class World:
         self.changed.set()
         return self.wanted
 
-    def send(self, one: SendMarkers) -> None:
-        self.link.send(4, one)
+    def send(self, sent: SendMarkers) -> None:
+        self.link.send(4, sent)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(TIMEOUT_S):
@@ -147,7 +149,7 @@ class World:
 
 
 class _Late:
-    """The connections for partitions that are late."""
+    """The connections for slow partitions."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -1,6 +1,7 @@
-"""Three replicas of one partition over real logs, moved step by step: what was written where, who knows which state,
-who is alive. The network, the documents and the controller are a few lines each; the log, the leader's accountings and
-the follower's session are the engine's own.
+"""Three replicas of one partition over real logs, run step by step, with the records, known states and live brokers.
+
+The network, the documents and the controller are a few lines each; the log, the leader's state and the fetch session
+are those of the engine.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ KEY = (TOPIC_ID, 0)
 BROKERS = (1, 2, 3)
 NOW_MS = 1_700_000_000_000
 LAG_MS_MAX = 1_000
-# An answer holds two or three batches: followers are mostly somewhere in between.
+# A response has two or three batches, so that followers are usually somewhere in between.
 BYTES_MAX = 200
 ROUNDS_MAX = 400
 SEGMENT_BYTES = 400
@@ -32,7 +33,7 @@ SEGMENT_BYTES = 400
 
 @dataclass(frozen=True)
 class State:
-    """The document of the partition, and what the controller knows of lives."""
+    """Document of the partition, and the controller's view of live brokers."""
 
     leader: int
     leader_epoch: int
@@ -43,14 +44,14 @@ class State:
 
 @dataclass(frozen=True)
 class Record0:
-    """What was acknowledged: a value and where it went."""
+    """An acknowledged record: its value and position."""
 
     offset: int
     value: bytes
 
 
 class Replica:
-    """One broker's replica. `seen` is the state that it follows by."""
+    """Replica of one broker; `seen` is the state that it acts on."""
 
     def __init__(self, broker: int, directory: Path) -> None:
         self.broker = broker
@@ -75,7 +76,7 @@ class Replica:
         self.highest = 0
 
     def kill(self) -> None:
-        """What was written stays, as the kernel has it; what only the process knew is gone."""
+        """Kills the broker: written records stay in the page cache, the state of the process is lost."""
         self.is_up = False
         for partition in self.table:
             for segment in partition.log.segments:
@@ -106,10 +107,10 @@ class ReplicaWorld:
     def _incarnations(self, isr: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(self.replicas[member].incarnation for member in isr)
 
-    # -- the documents ------------------------------------------------------------------------------------------------
+    # -- documents ----------------------------------------------------------------------------------------------------
 
     def show(self, broker: int) -> None:
-        """A broker sees the latest state."""
+        """Shows a broker the latest state."""
         replica, state = self.replicas[broker], self.state
         if not replica.is_up or replica.seen == state:
             return
@@ -149,7 +150,7 @@ class ReplicaWorld:
         self.state = replace(state, version=self.state.version + 1)
 
     def elect(self, preferred: int) -> None:
-        """The controller looks: members that are dead or live another incarnation leave, somebody in sync leads."""
+        """Runs the controller: dead and re-registered members leave the ISR, and an in-sync one becomes the leader."""
         state = self.state
         same = [
             member
@@ -157,7 +158,7 @@ class ReplicaWorld:
             if self.replicas[member].is_up and self.replicas[member].incarnation == incarnation
         ]
         if not same:
-            # The last member stays written down; when it is back, with what it had, it leads again (REP-30).
+            # The last member stays in the ISR and leads again when it is back with its records (REP-30).
             last = state.isr[0] if len(state.isr) == 1 else None
             back = last is not None and self.replicas[last].is_up
             isr = (last,) if last is not None else state.isr[:1]
@@ -174,12 +175,16 @@ class ReplicaWorld:
             return
         self._write(
             State(
-                leader, state.leader_epoch + 1, tuple(same), 0, tuple(self.replicas[item].incarnation for item in same)
+                leader,
+                state.leader_epoch + 1,
+                tuple(same),
+                0,
+                tuple(self.replicas[member].incarnation for member in same),
             )
         )
 
     def write_isr(self, broker: int) -> None:
-        """A leader writes the ISR that it thinks right, by compare-and-set."""
+        """Lets a leader write the ISR that it decides on, by compare-and-set."""
         replica = self.replicas[broker]
         partition, seen = replica.partition, replica.seen
         if not replica.leads or partition is None or seen is None or partition.leadership is None:
@@ -209,7 +214,7 @@ class ReplicaWorld:
     # -- clients ------------------------------------------------------------------------------------------------------
 
     def produce(self, broker: int, count: int = 1) -> int:
-        """acks=all to whoever it is; the error code."""
+        """Produces with acks=all to a broker and returns the error code."""
         partition = self.replicas[broker].partition
         if not self.replicas[broker].is_up or partition is None:
             return error_codes.NOT_LEADER_OR_FOLLOWER
@@ -224,7 +229,7 @@ class ReplicaWorld:
         return result.error_code
 
     def complete(self) -> None:
-        """Acknowledges what its leader, still leading, has seen committed."""
+        """Acknowledges the records whose leader still leads and has committed them."""
         left = []
         for broker, incarnation, epoch, record in self.waiting:
             replica = self.replicas[broker]
@@ -245,7 +250,7 @@ class ReplicaWorld:
     # -- followers ----------------------------------------------------------------------------------------------------
 
     def fetch(self, broker: int) -> str:
-        """One request and its answer, whole; what came of it."""
+        """Executes one request of a follower with its response and returns the result."""
         replica = self.replicas[broker]
         partition = replica.partition
         if not replica.is_up or partition is None or partition.is_leader or partition.leader < 0:
@@ -304,10 +309,10 @@ class ReplicaWorld:
         append_fetched(partition, memoryview(data), result.high_watermark, result.log_start_offset, NOW_MS)
         return "appended"
 
-    # -- what has to hold ---------------------------------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------------------------------
 
     def batches(self, broker: int) -> list[bytes]:
-        """Every batch of a replica's log, as it lies there."""
+        """Returns every batch of a replica's log as it is stored."""
         partition = self.replicas[broker].partition
         assert partition is not None
         data = b"".join(segment.batch_at(0, segment.size_bytes) for segment in partition.log.segments)
@@ -317,19 +322,19 @@ class ReplicaWorld:
         return [batch for batch in self.batches(broker) if int.from_bytes(batch[:8], "big") < below]
 
     def check(self) -> None:
-        held = [item for item in self.replicas.values() if item.is_up and item.partition is not None]
-        for replica in held:
+        online = [replica for replica in self.replicas.values() if replica.is_up and replica.partition is not None]
+        for replica in online:
             partition = replica.partition
             assert partition is not None
             partition.check()
-        for item in held:
-            for other in held:
-                if item.broker < other.broker and item.partition is not None and other.partition is not None:
-                    below = min(item.partition.high_watermark, other.partition.high_watermark)
-                    assert self.committed(item.broker, below) == self.committed(other.broker, below)
+        for replica in online:
+            for other in online:
+                if replica.broker < other.broker and replica.partition is not None and other.partition is not None:
+                    below = min(replica.partition.high_watermark, other.partition.high_watermark)
+                    assert self.committed(replica.broker, below) == self.committed(other.broker, below)
 
     def heal(self) -> Partition:
-        """Everybody comes back and catches up; the leader's replica."""
+        """Restarts all brokers and lets them catch up; returns the leader's replica."""
         for replica in self.replicas.values():
             if not replica.is_up:
                 replica.start()

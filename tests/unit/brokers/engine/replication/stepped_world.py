@@ -1,4 +1,4 @@
-"""A follower's surroundings moved by hand: clock, timers, and links whose other end is the test."""
+"""A follower's environment controlled by the test: clock, timers, and links whose other end is the test."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class StepTimer:
 
 
 class HandLink:
-    """What the follower sent is in `sent`, as (api key, version, correlation id, message)."""
+    """A link with the requests in `sent`, as (api key, version, correlation id, message)."""
 
     def __init__(self, broker: BrokerInfo, owner: LinkOwner) -> None:
         self.broker = broker
@@ -72,7 +72,7 @@ class HandLink:
         self.is_closed = True
 
     def answer(self, response: Any) -> None:
-        """To the oldest request."""
+        """Answers the oldest request."""
         api_key, version, correlation_id, _ = self.sent.pop(0)
         body = codec.encode_response(api_key, version, response)
         frame = encode_response_frame(api_key, version, correlation_id, body)
@@ -81,12 +81,12 @@ class HandLink:
 
     @property
     def request(self) -> Any:
-        """The one request under way."""
+        """The only request in flight."""
         assert len(self.sent) == 1, self.sent
         return self.sent[0][3]
 
     def asked(self) -> list[tuple[int, int, int, int]]:
-        """(partition, leader epoch, offset, last epoch) of the one fetch under way."""
+        """Returns (partition, leader epoch, offset, last epoch) of the only fetch in flight."""
         assert self.sent[0][0] == ApiKey.FETCH
         return [
             (line.partition, line.current_leader_epoch, line.fetch_offset, line.last_fetched_epoch)
@@ -96,7 +96,7 @@ class HandLink:
 
 
 class SteppedWorld:
-    """`fetchers` over a real table; `links` in the order they were made."""
+    """Environment of `fetchers` over a real table; `links` are in the order of their creation."""
 
     def __init__(self, directory: Path, limit_bytes_per_s: int = UNLIMITED) -> None:
         self.clock = SteppedClock()
@@ -104,7 +104,7 @@ class SteppedWorld:
         self.table.recover(NOW_MS)
         self.links: list[HandLink] = []
         self._timers: list[StepTimer] = []
-        # What is to be told that the logs' starts are on disk; None: it is told at once.
+        # Callbacks for persisted log start offsets; None calls them at once.
         self.starts_to_keep: list[Callable[[], object]] | None = None
         self.fetchers = Fetchers(
             broker_id=ME,
@@ -129,7 +129,7 @@ class SteppedWorld:
             self.starts_to_keep.append(then)
 
     def starts_are_kept(self) -> None:
-        """What was to be written is."""
+        """Completes the pending writes."""
         waiting, self.starts_to_keep = self.starts_to_keep or [], []
         for then in waiting:
             write_starts(self.table, then)
@@ -140,7 +140,7 @@ class SteppedWorld:
         return timer
 
     def pass_ms(self, count: int) -> None:
-        """Time goes by, and whoever asked to be woken in it is."""
+        """Advances the clock and calls the timers that are due."""
         end_ms = self.clock.passed_ms + count
         for _ in range(1_000):
             due = [timer for timer in self._timers if not timer.is_over and timer.due_ms <= end_ms]
@@ -172,7 +172,7 @@ class SteppedWorld:
         return partition
 
     def come_up(self, session_id: int = 0) -> HandLink:
-        """The link is there and the first request is answered with nothing."""
+        """Connects the link and answers the first request without records."""
         self.pass_ms(0)
         self.link.owner.on_up()
         self.link.answer(fetched(session_id=session_id))
@@ -194,7 +194,7 @@ def broker_info(broker_id: int, epoch: int = 9) -> BrokerInfo:
 
 
 def batches(base_offset: int, *counts: int, leader_epoch: int = 5) -> bytes:
-    """Batches of so many records each, one behind the other, as their leader stored them."""
+    """Returns consecutive batches with the given numbers of records, as their leader stored them."""
     out = b""
     for count in counts:
         records = [Record(NOW_MS, None, b"value") for _ in range(count)]

@@ -1,5 +1,5 @@
-"""Three replicas through elections, late news, restarts and changing ISRs: nothing committed is lost, and what is
-shared is shared to the byte (REP-5, REP-17 to REP-20; KIP-101 and KIP-279 are histories of this kind).
+"""Three replicas through elections, delayed images, restarts and changing ISRs: no committed record is lost, and common
+parts of logs are identical (REP-5, REP-17 to REP-20; see KIP-101 and KIP-279).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .stepped_world import NOW_MS, TOPIC_ID, SteppedClock, StepTimer, broker_inf
 
 BROKERS = (1, 2, 3)
 EXAMPLES = depth.number_from("PENSTOCK_CONVERGENCE_EXAMPLES", short=8, long=25)
-# More than any history needs to end in the same log: an epoch is left behind with each.
+# More rounds than any history needs to converge: each can remove one epoch.
 ROUNDS_MAX = 60
 ALL = 1 << 30
 
@@ -47,7 +47,7 @@ class Image:
 
 
 class MemoryLink:
-    """Holds one request until it is delivered."""
+    """Keeps one request until it is delivered."""
 
     def __init__(self, broker: BrokerInfo, owner: LinkOwner) -> None:
         self.target = broker.id
@@ -66,7 +66,7 @@ class MemoryLink:
 
 
 class Replica:
-    """One broker: a table on disk, its fetchers, its links."""
+    """One broker: a table on disk, its fetchers and links."""
 
     def __init__(self, broker_id: int, directory: Path) -> None:
         self.id = broker_id
@@ -121,7 +121,7 @@ class Replica:
             self.fetchers.follow(held)
 
     def pass_time(self) -> None:
-        """All that waits for its time gets it."""
+        """Calls all timers."""
         self.clock.passed_ms += 2_000
         due, self.timers = self.timers, []
         for timer in due:
@@ -130,7 +130,7 @@ class Replica:
                 timer.call()
 
     def data(self, until: int = ALL) -> bytes:
-        """The log's bytes below an offset."""
+        """Returns the bytes of the log below an offset."""
         log = self.partition.log
         result = log.read(log.log_start_offset, ALL, min(until, log.log_end_offset), min_one_batch=True)
         if result is None:
@@ -141,7 +141,7 @@ class Replica:
 
 
 class Convergence(RuleBasedStateMachine):
-    """The image says who leads; each replica acts on the last one it learned."""
+    """An image names the leader; each replica acts on the last one it got."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,11 +161,11 @@ class Convergence(RuleBasedStateMachine):
         for replica in self.replicas.values():
             replica.learn(self.image)
 
-    # -- what happens ---------------------------------------------------------------------------------------------
+    # -- steps ------------------------------------------------------------------------------------------------------
 
     @rule(broker=st.sampled_from(BROKERS), count=st.integers(1, 3))
     def produce(self, broker: int, count: int) -> None:
-        """Also to a leader that does not know yet that it is none any more."""
+        """Produces, also to a leader that does not know yet that it was replaced."""
         partition = self.replicas[broker].partition
         if partition.is_leader:
             self.produced += 1
@@ -180,7 +180,7 @@ class Convergence(RuleBasedStateMachine):
 
     @rule(broker=st.sampled_from(BROKERS))
     def elect(self, broker: int) -> None:
-        """Somebody who is in sync; the new leader knows first, the others when they know."""
+        """Elects an in-sync replica; the new leader gets the image first, the others later."""
         if broker in self.image.isr and broker != self.image.leader:
             self.image = Image(broker, self.image.epoch + 1, self.image.isr)
             self.replicas[broker].learn(self.image)
@@ -196,7 +196,7 @@ class Convergence(RuleBasedStateMachine):
 
     @rule(broker=st.sampled_from(BROKERS))
     def join(self, broker: int) -> None:
-        """The leader writes it, if by its own image it may (REP-23, REP-24)."""
+        """Lets the leader add a follower to the ISR if it may by its own image (REP-23, REP-24)."""
         leading = self.replicas[self.image.leader]
         leadership = leading.partition.leadership
         if broker in self.image.isr or leading.image != self.image or leadership is None:
@@ -212,7 +212,7 @@ class Convergence(RuleBasedStateMachine):
     @precondition(lambda self: len(self.image.isr) > 0)
     @rule(broker=st.sampled_from(BROKERS), forgets=st.booleans())
     def restart(self, broker: int, forgets: bool) -> None:
-        """A follower comes back; it may have forgotten how much was committed (KIP-101)."""
+        """Restarts a follower, which may have forgotten its high watermark (KIP-101)."""
         replica = self.replicas[broker]
         if replica.partition.is_leader:
             return
@@ -222,10 +222,10 @@ class Convergence(RuleBasedStateMachine):
             replica.partition.high_watermark = replica.partition.log_start_offset
         replica.learn(replica.image or self.image)
 
-    # -- the wire ---------------------------------------------------------------------------------------------------
+    # -- network ----------------------------------------------------------------------------------------------------
 
     def _deliver(self, replica: Replica) -> None:
-        """One request and its answer on every link of it."""
+        """Delivers one request and its response on each link of a replica."""
         replica.pass_time()
         for link in [link for link in replica.links if not link.is_closed]:
             if not link.is_up:
@@ -263,7 +263,7 @@ class Convergence(RuleBasedStateMachine):
             read.slice.release()
         return line(records=data, high_watermark=led.high_watermark)
 
-    # -- what must hold ---------------------------------------------------------------------------------------------
+    # -- invariants -------------------------------------------------------------------------------------------------
 
     @invariant()
     def what_the_leader_committed_stays(self) -> None:

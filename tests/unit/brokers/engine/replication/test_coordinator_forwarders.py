@@ -1,4 +1,4 @@
-"""Passing calls on: one call a connection, connections that are kept for a while, and what happens when they go."""
+"""Forwarding of requests: one per connection, idle connections are kept for a while, and failures of connections."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class House:
         return task
 
 
-async def test_a_call_goes_out_when_the_connection_is_up_under_the_clients_own_name() -> None:
+async def test_a_request_is_sent_once_the_connection_is_up_with_the_clients_name() -> None:
     house = House()
     task = await house.begin("mine")
     (link,) = house.links
@@ -87,7 +87,7 @@ async def test_a_call_goes_out_when_the_connection_is_up_under_the_clients_own_n
     assert (client_id, request.member_id, (await task).error_code) == ("app", "mine", 27)
 
 
-async def test_a_connection_carries_one_call_at_a_time_and_then_the_next_of_the_same_client() -> None:
+async def test_a_connection_is_reused_for_the_next_request_of_the_same_client() -> None:
     house = House()
     first = await house.begin()
     second = await house.begin()
@@ -105,7 +105,7 @@ async def test_a_connection_carries_one_call_at_a_time_and_then_the_next_of_the_
     assert (await third).error_code == 25
 
 
-async def test_nobody_uses_the_connection_of_another_client() -> None:
+async def test_connections_are_not_shared_between_clients() -> None:
     house = House()
     task = await house.begin()
     house.links[0].owner.on_up()
@@ -122,7 +122,7 @@ async def test_nobody_uses_the_connection_of_another_client() -> None:
     ]
 
 
-async def test_who_waits_is_told_when_the_connection_or_the_broker_goes() -> None:
+async def test_a_request_fails_when_the_connection_or_the_broker_is_lost() -> None:
     house = House()
     lost, gone = await house.begin(), await house.begin()
     house.links[0].owner.on_up()
@@ -138,7 +138,7 @@ async def test_who_waits_is_told_when_the_connection_or_the_broker_goes() -> Non
         await (await house.begin())
 
 
-async def test_a_broker_that_only_wants_to_stop_is_still_asked() -> None:
+async def test_a_stopping_broker_still_gets_requests() -> None:
     house = House()
     task = await house.begin()
     house.links[0].owner.on_up()
@@ -149,7 +149,7 @@ async def test_a_broker_that_only_wants_to_stop_is_still_asked() -> None:
     assert (await task).error_code == 0
 
 
-async def test_an_answer_to_something_else_ends_the_connection() -> None:
+async def test_a_response_to_another_request_closes_the_connection() -> None:
     house = House()
     task = await house.begin()
     house.links[0].owner.on_up()
@@ -161,7 +161,7 @@ async def test_an_answer_to_something_else_ends_the_connection() -> None:
     assert house.links[0].closed
 
 
-async def test_a_caller_that_goes_takes_its_connection_with_it() -> None:
+async def test_a_cancelled_request_closes_its_connection() -> None:
     house = House()
     task = await house.begin()
     house.links[0].owner.on_up()
@@ -173,7 +173,7 @@ async def test_a_caller_that_goes_takes_its_connection_with_it() -> None:
     assert len(house.forwarders) == 0
 
 
-async def test_there_are_only_so_many_connections() -> None:
+async def test_the_number_of_connections_is_limited() -> None:
     house = House(lines_max=2)
     held = [await house.begin() for _ in range(2)]
 
@@ -184,7 +184,7 @@ async def test_there_are_only_so_many_connections() -> None:
     assert all(isinstance(end, ForwardingUnavailable) for end in await asyncio.gather(*held, return_exceptions=True))
 
 
-async def test_who_needs_a_connection_takes_the_place_of_one_that_nobody_has_used_for_longest() -> None:
+async def test_a_new_connection_replaces_the_longest_idle_one() -> None:
     house = House(lines_max=2)
     for number in (1, 2, 1):
         task = await house.begin(forwarded_identity=ForwardedIdentity("ins-aaaaaaaa", f"10.0.0.{number}"))
@@ -201,7 +201,7 @@ async def test_who_needs_a_connection_takes_the_place_of_one_that_nobody_has_use
     await asyncio.gather(waiting, return_exceptions=True)
 
 
-async def test_one_instance_leaves_room_for_the_calls_of_others() -> None:
+async def test_one_instance_cannot_use_all_connections() -> None:
     house = House(lines_max=4, lines_per_instance_max=2)
     held = [await house.begin() for _ in range(2)]
 
@@ -218,7 +218,7 @@ async def test_one_instance_leaves_room_for_the_calls_of_others() -> None:
     await asyncio.gather(*held, return_exceptions=True)
 
 
-async def test_connections_that_nobody_needs_go_after_a_while() -> None:
+async def test_idle_connections_are_closed_after_a_while() -> None:
     house = House()
     task = await house.begin()
     house.links[0].owner.on_up()

@@ -1,5 +1,5 @@
-"""The histories that leader epochs exist for, one after the other on real logs (REP-9, REP-15 to REP-20, REP-24,
-REP-25; KIP-101, KIP-279).
+"""Histories that leader epochs were introduced for, on real logs (REP-9, REP-15 to REP-20, REP-24, REP-25; KIP-101,
+KIP-279).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def world(tmp_path: Path) -> ReplicaWorld:
 
 
 def lead(world: ReplicaWorld, broker: int, *seen_by: int) -> None:
-    """The controller gives the lead to `broker`; only `seen_by` learn of it."""
+    """Makes `broker` the leader; only `seen_by` learn of it."""
     world.elect(broker)
     assert world.state.leader == broker
-    for item in seen_by:
-        world.show(item)
+    for replica in seen_by:
+        world.show(replica)
 
 
 def fetch(world: ReplicaWorld, *brokers: int) -> None:
@@ -45,17 +45,17 @@ def watermark_of(world: ReplicaWorld, broker: int) -> int:
     return partition.high_watermark
 
 
-def test_a_follower_that_restarts_before_it_knows_the_high_watermark_keeps_what_is_committed(
+def test_a_follower_that_restarts_before_it_knows_the_high_watermark_keeps_committed_records(
     world: ReplicaWorld,
 ) -> None:
-    """REP-18 a: it once threw away everything above its own high watermark, and was elected without it."""
+    """REP-18 a: without epochs it truncated the log to its own high watermark, and was elected without the rest."""
     world.produce(1)
     fetch(world, 2, 3)
     fetch(world, 2, 3)
     assert [record.offset for record in world.acknowledged] == [0]
     world.produce(1)
     fetch(world, 2, 3)
-    world.fetch(3)  # 3 says that it has the second record, which is not committed before 2 says so, too
+    world.fetch(3)  # confirms the second record for 3, which is not committed before 2 has confirmed it too
     world.replicas[2].kill()
     world.replicas[2].start()
     world.show(2)
@@ -73,12 +73,12 @@ def test_a_follower_that_restarts_before_it_knows_the_high_watermark_keeps_what_
     assert [record.offset for record in world.acknowledged] == [0]
 
 
-def test_logs_converge_when_the_one_that_lagged_leads_first(world: ReplicaWorld) -> None:
-    """REP-18 b: under the same offsets there are other records, of another epoch."""
+def test_logs_converge_when_the_lagging_replica_leads_first(world: ReplicaWorld) -> None:
+    """REP-18 b: the same offsets have other records of another epoch."""
     world.produce(1)
     fetch(world, *BROKERS)
     fetch(world, *BROKERS)
-    world.produce(1, 2)  # nobody fetched this one
+    world.produce(1, 2)  # fetched by no follower
     world.replicas[1].kill()
     lead(world, 2, 2, 3)
     world.produce(2)
@@ -92,8 +92,8 @@ def test_logs_converge_when_the_one_that_lagged_leads_first(world: ReplicaWorld)
     assert world.batches(1) == world.batches(2)
 
 
-def test_two_changes_of_leaders_in_short_order_converge(world: ReplicaWorld) -> None:
-    """KIP-279: the follower's epoch is one the leader never had; both go back to one that both know."""
+def test_two_leader_changes_in_quick_succession_converge(world: ReplicaWorld) -> None:
+    """KIP-279: the leader never had the follower's epoch; both go back to an epoch that both know."""
     world.produce(1)
     fetch(world, 2, 3)
     fetch(world, 2, 3)
@@ -101,7 +101,7 @@ def test_two_changes_of_leaders_in_short_order_converge(world: ReplicaWorld) -> 
     world.produce(2)
     world.produce(1)
     world.produce(1)
-    lead(world, 3, 3, 1)  # nor 2 of this
+    lead(world, 3, 3, 1)  # 2 does not learn of it
     world.produce(3)
 
     assert world.fetch(1) == "truncated"
@@ -113,7 +113,7 @@ def test_two_changes_of_leaders_in_short_order_converge(world: ReplicaWorld) -> 
     assert world.batches(2) == world.batches(3)
 
 
-def test_an_epoch_without_records_is_given_up_with_the_lead(world: ReplicaWorld) -> None:
+def test_an_epoch_without_records_is_dropped_with_the_leadership(world: ReplicaWorld) -> None:
     world.produce(1)
     fetch(world, 2, 3)
     lead(world, 2, 2)
@@ -124,8 +124,8 @@ def test_an_epoch_without_records_is_given_up_with_the_lead(world: ReplicaWorld)
     assert world.fetch(2) == "caught up"
 
 
-def test_a_leader_that_is_behind_the_times_is_not_believed(world: ReplicaWorld) -> None:
-    """LOG-32: a follower of the next epoch asks, and the old leader does not know that epoch."""
+def test_an_outdated_leader_is_not_trusted(world: ReplicaWorld) -> None:
+    """LOG-32: a follower in the next epoch fetches, and the old leader does not know that epoch."""
     lead(world, 2, 3)
     partition = world.replicas[3].partition
     assert partition is not None
@@ -134,7 +134,7 @@ def test_a_leader_that_is_behind_the_times_is_not_believed(world: ReplicaWorld) 
     assert world.fetch(3) == f"refused with {error_codes.UNKNOWN_LEADER_EPOCH}"
 
 
-def test_a_follower_that_is_behind_the_times_is_fenced(world: ReplicaWorld) -> None:
+def test_an_outdated_follower_is_fenced(world: ReplicaWorld) -> None:
     lead(world, 1)
     world.replicas[3].kill()
     world.elect(1)
@@ -143,8 +143,8 @@ def test_a_follower_that_is_behind_the_times_is_fenced(world: ReplicaWorld) -> N
     assert world.fetch(2) == f"refused with {error_codes.FENCED_LEADER_EPOCH}"
 
 
-def test_an_isr_that_lost_its_race_is_never_acted_on(world: ReplicaWorld) -> None:
-    """REP-25: the old leader wants 2 out of the ISR, and does not know that 2 leads."""
+def test_an_isr_that_lost_its_race_never_takes_effect(world: ReplicaWorld) -> None:
+    """REP-25: the old leader tries to remove 2 from the ISR and does not know that 2 leads."""
     lead(world, 2, 2)
     world.produce(1)
     for _ in range(2):
@@ -160,8 +160,8 @@ def test_an_isr_that_lost_its_race_is_never_acted_on(world: ReplicaWorld) -> Non
     assert world.acknowledged == []
 
 
-def test_a_laggard_leaves_and_a_follower_that_caught_up_comes_back(world: ReplicaWorld) -> None:
-    """REP-22, REP-23: and meanwhile the high watermark waits for whoever is in either ISR."""
+def test_a_lagging_follower_leaves_the_isr_and_joins_it_when_caught_up(world: ReplicaWorld) -> None:
+    """REP-22, REP-23: meanwhile the high watermark waits for the members of both ISRs."""
     world.produce(1)
     for _ in range(2):
         world.now_ms += LAG_MS_MAX * 2 // 3
@@ -178,8 +178,8 @@ def test_a_laggard_leaves_and_a_follower_that_caught_up_comes_back(world: Replic
     assert world.state.isr == (1, 3, 2)
 
 
-def test_a_broker_that_came_back_with_less_is_in_sync_only_after_it_caught_up(world: ReplicaWorld) -> None:
-    """REP-20: a power cut took its tail, and it was back before anybody looked."""
+def test_a_broker_that_lost_records_joins_the_isr_only_when_caught_up(world: ReplicaWorld) -> None:
+    """REP-20: a power cut destroyed its tail, and it was back before anybody noticed."""
     world.produce(1)
     fetch(world, 2, 3)
     fetch(world, 2, 3)
@@ -201,7 +201,7 @@ def test_a_broker_that_came_back_with_less_is_in_sync_only_after_it_caught_up(wo
     assert world.batches(2) == world.batches(3)
 
 
-def test_a_follower_below_the_leaders_log_begins_again_where_it_does(world: ReplicaWorld) -> None:
+def test_a_follower_below_the_leaders_log_restarts_at_its_start(world: ReplicaWorld) -> None:
     """REP-9."""
     for _ in range(12):
         world.produce(1)
@@ -221,8 +221,8 @@ def test_a_follower_below_the_leaders_log_begins_again_where_it_does(world: Repl
     assert world.batches(3) == world.batches(1)[8:]
 
 
-def test_a_log_that_starts_within_a_batch_is_followed_from_there(world: ReplicaWorld) -> None:
-    """LOG-46: deleted to an offset in the middle of a batch."""
+def test_a_log_that_starts_within_a_batch_is_replicated_from_there(world: ReplicaWorld) -> None:
+    """LOG-46: records were deleted up to an offset within a batch."""
     world.produce(1, 3)
     leader = world.replicas[1].partition
     assert leader is not None
@@ -237,7 +237,7 @@ def test_a_log_that_starts_within_a_batch_is_followed_from_there(world: ReplicaW
     assert world.batches(3) == world.batches(1)
 
 
-def test_too_few_in_sync_refuse_acks_all(tmp_path: Path) -> None:
+def test_too_few_in_sync_replicas_refuse_acks_all(tmp_path: Path) -> None:
     """REP-13."""
     world = ReplicaWorld(tmp_path, min_insync=2)
     for broker in BROKERS:

@@ -1,4 +1,4 @@
-"""What is asked next, whatever happened before: nothing followed is forgotten, the leader's session is never wrong."""
+"""Fetch plans after random histories: no followed partition is forgotten, and the leader's session is always right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INDEXES = st.integers(0, 5)
 
 
 def replica(index: int) -> Partition:
-    """A partition without a file: a plan looks at its position only."""
+    """Returns a partition without files, because a plan only uses its offsets."""
     files = OpenFiles(1, lambda failure: None)
     config = parse({}, {})
     log = create_log("", Path(), "t", index, files, config.log, now_ms=0)
@@ -29,7 +29,7 @@ def replica(index: int) -> Partition:
 
 
 class PlanAndLeader(RuleBasedStateMachine):
-    """The plan beside a leader that keeps a session as WIRE-30 says, or none."""
+    """A plan and a leader that may keep a session according to WIRE-30."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ TestPlanAndLeader = PlanAndLeader.TestCase
 TestPlanAndLeader.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-def test_full_requests_begin_with_whoever_was_not_served_last() -> None:
+def test_full_requests_begin_with_partitions_that_were_not_served_last() -> None:
     plan = FetchPlan()
     for index in range(3):
         plan.follow(replica(index))
@@ -149,6 +149,6 @@ def test_session_epochs_wrap_to_one() -> None:
     assert next_epoch(2**31 - 1) == 1
 
 
-def test_the_first_retry_is_soon_and_none_is_later_than_the_back_off() -> None:
+def test_the_first_retry_is_early_and_none_is_later_than_the_back_off() -> None:
     """REP-6."""
     assert [retry_delay_ms(failures) for failures in (1, 2, 6, 7, 100, 10_000)] == [25, 50, 800, 1_000, 1_000, 1_000]

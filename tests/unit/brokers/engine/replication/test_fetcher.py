@@ -1,4 +1,4 @@
-"""One follower and its leader, answer by answer: what is appended, cut, asked for again, and when."""
+"""One follower and its leader, response by response: appends, truncations, retries and their times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def offsets(index: int, offset: int) -> ListOffsetsResponse:
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="topic", partitions=[response])])
 
 
-def test_what_the_leader_answers_is_appended_and_the_next_request_says_so(world: SteppedWorld) -> None:
+def test_fetched_records_are_appended_and_the_next_request_reports_it(world: SteppedWorld) -> None:
     """REP-6, REP-7, REP-8."""
     partition = world.follow()
     link = world.come_up()
@@ -48,7 +48,7 @@ def test_the_first_request_does_not_wait_for_records(world: SteppedWorld) -> Non
     assert world.link.request.max_wait_ms == 0
 
 
-def test_a_session_makes_requests_name_only_what_moved(world: SteppedWorld) -> None:
+def test_in_a_session_requests_name_only_changed_partitions(world: SteppedWorld) -> None:
     """WIRE-30."""
     for index in range(3):
         world.follow(index)
@@ -62,7 +62,7 @@ def test_a_session_makes_requests_name_only_what_moved(world: SteppedWorld) -> N
     assert [(topic.topic_id, topic.partitions) for topic in link.request.forgotten_topics_data] == [(TOPIC_ID, [2])]
 
 
-def test_a_session_that_the_leader_forgot_is_opened_again(world: SteppedWorld) -> None:
+def test_a_session_that_the_leader_forgot_is_replaced(world: SteppedWorld) -> None:
     world.follow()
     link = world.come_up(SESSION)
     link.answer(fetched(error=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)))
@@ -72,7 +72,7 @@ def test_a_session_that_the_leader_forgot_is_opened_again(world: SteppedWorld) -
     assert (again.request.session_id, again.request.session_epoch) == (SESSION + 1, 1)
 
 
-def test_a_log_that_left_the_leaders_is_cut_where_they_parted(world: SteppedWorld) -> None:
+def test_a_diverged_log_is_truncated_to_the_common_prefix(world: SteppedWorld) -> None:
     """REP-15."""
     partition = world.follow(leader_epoch=7)
     link = world.come_up()
@@ -84,7 +84,7 @@ def test_a_log_that_left_the_leaders_is_cut_where_they_parted(world: SteppedWorl
     assert link.asked() == [(0, 7, 3, 5)]
 
 
-def test_an_offset_above_the_leaders_end_is_cut_to_it(world: SteppedWorld) -> None:
+def test_a_log_beyond_the_leaders_end_is_truncated_to_it(world: SteppedWorld) -> None:
     """REP-9."""
     partition = world.follow()
     link = world.come_up()
@@ -98,7 +98,7 @@ def test_an_offset_above_the_leaders_end_is_cut_to_it(world: SteppedWorld) -> No
     assert link.asked() == [(0, 5, 3, 5)]
 
 
-def test_a_log_that_ends_before_the_leaders_begins_is_begun_again(world: SteppedWorld) -> None:
+def test_a_log_that_ends_before_the_leaders_start_is_restarted(world: SteppedWorld) -> None:
     """REP-9."""
     partition = world.follow()
     link = world.come_up()
@@ -112,8 +112,8 @@ def test_a_log_that_ends_before_the_leaders_begins_is_begun_again(world: Stepped
     assert partition.high_watermark == 51
 
 
-def test_a_log_that_ends_within_the_leaders_first_batch_is_begun_again(world: SteppedWorld) -> None:
-    """LOG-46: where the two parted lies below the leader's start, so the leader cannot say."""
+def test_a_log_that_ends_within_the_leaders_first_batch_is_restarted(world: SteppedWorld) -> None:
+    """LOG-46: the logs diverged below the leader's log start, so the leader does not know where."""
     partition = world.follow()
     link = world.come_up()
     link.answer(fetched(line(records=batches(0, 4, leader_epoch=4))))
@@ -129,7 +129,7 @@ def test_a_log_that_ends_within_the_leaders_first_batch_is_begun_again(world: St
     assert (partition.log_start_offset, partition.log_end_offset, partition.high_watermark) == (4, 6, 6)
 
 
-def test_an_offset_that_the_leader_holds_after_all_is_asked_for_again_later(world: SteppedWorld) -> None:
+def test_an_offset_that_the_leader_has_again_is_fetched_later(world: SteppedWorld) -> None:
     world.follow()
     link = world.come_up()
     link.answer(fetched(line(error=int(ErrorCode.OFFSET_OUT_OF_RANGE))))
@@ -140,7 +140,7 @@ def test_an_offset_that_the_leader_holds_after_all_is_asked_for_again_later(worl
     assert link.asked() == [(0, 5, 0, -1)]
 
 
-def test_an_error_holds_one_partition_back_longer_each_time_and_the_others_not_at_all(world: SteppedWorld) -> None:
+def test_errors_delay_one_partition_longer_each_time_and_no_others(world: SteppedWorld) -> None:
     world.follow(0)
     world.follow(1)
     link = world.come_up(SESSION)
@@ -151,7 +151,7 @@ def test_an_error_holds_one_partition_back_longer_each_time_and_the_others_not_a
         began_ms = world.clock.passed_ms
         assert (link.asked(), link.request.forgotten_topics_data[0].partitions) == ([], [0])
         link.answer(fetched(line(1, batches(len(waited), 1)), session_id=SESSION))
-        while not any(asked[0] == 0 for _, _, _, request in link.sent for asked in _lines(request)):
+        while not any(line[0] == 0 for _, _, _, request in link.sent for line in _lines(request)):
             world.pass_ms(1)
         waited.append(world.clock.passed_ms - began_ms)
         link.answer(fetched(session_id=SESSION))
@@ -164,7 +164,7 @@ def _lines(request: object) -> list[tuple[int]]:
     return [(line.partition,) for topic in request.topics for line in topic.partitions]  # type: ignore[attr-defined]
 
 
-def test_the_image_makes_a_held_back_partition_be_asked_for_at_once(world: SteppedWorld) -> None:
+def test_a_new_image_makes_a_delayed_partition_be_fetched_at_once(world: SteppedWorld) -> None:
     world.follow()
     link = world.come_up()
     for _ in range(6):
@@ -176,7 +176,7 @@ def test_the_image_makes_a_held_back_partition_be_asked_for_at_once(world: Stepp
     assert link.asked() == [(0, 6, 0, -1)]
 
 
-def test_an_answer_of_an_earlier_leader_epoch_is_not_appended(world: SteppedWorld) -> None:
+def test_a_response_of_an_earlier_leader_epoch_is_not_appended(world: SteppedWorld) -> None:
     partition = world.follow()
     link = world.come_up()
     world.follow(leader_epoch=6)
@@ -194,7 +194,7 @@ def test_nothing_is_appended_after_unfollow(world: SteppedWorld) -> None:
     assert link.sent == []
 
 
-def test_a_damaged_batch_is_not_stored_and_asked_for_again(world: SteppedWorld) -> None:
+def test_a_damaged_batch_is_not_stored_and_fetched_again(world: SteppedWorld) -> None:
     partition = world.follow()
     link = world.come_up()
     damaged = bytearray(batches(0, 3))
@@ -207,7 +207,7 @@ def test_a_damaged_batch_is_not_stored_and_asked_for_again(world: SteppedWorld) 
     assert (partition.log_end_offset, world.error_of()) == (3, "")
 
 
-def test_a_lost_connection_is_made_again_soon_and_then_less_often(world: SteppedWorld) -> None:
+def test_a_lost_connection_is_reestablished_soon_and_then_less_often(world: SteppedWorld) -> None:
     world.follow()
     world.pass_ms(0)
     began = []
@@ -224,7 +224,7 @@ def test_a_lost_connection_is_made_again_soon_and_then_less_often(world: Stepped
     assert world.error_of() == ""
 
 
-def test_a_leader_that_returns_under_another_address_is_asked_there_at_once(world: SteppedWorld) -> None:
+def test_a_leader_with_a_new_address_is_contacted_there_at_once(world: SteppedWorld) -> None:
     world.follow()
     link = world.come_up()
     world.fetchers.on_brokers({})
@@ -237,7 +237,7 @@ def test_a_leader_that_returns_under_another_address_is_asked_there_at_once(worl
     assert world.link.broker.epoch == 10
 
 
-def test_a_leader_that_falls_silent_is_given_up(world: SteppedWorld) -> None:
+def test_the_connection_to_a_silent_leader_is_closed(world: SteppedWorld) -> None:
     world.follow()
     link = world.come_up()
     world.pass_ms(ANSWER_MS_MAX)
@@ -250,8 +250,8 @@ def test_a_leader_that_falls_silent_is_given_up(world: SteppedWorld) -> None:
     assert len(world.links) == 2
 
 
-def test_a_leader_that_takes_the_connection_and_never_greets_is_tried_again(world: SteppedWorld) -> None:
-    """As a process that is stopped: its system accepts in its stead."""
+def test_a_leader_that_accepts_and_never_authenticates_is_retried(world: SteppedWorld) -> None:
+    """Like a stopped process, whose kernel accepts the connection."""
     world.follow()
     world.pass_ms(0)
     silent = world.link
@@ -280,13 +280,13 @@ def test_another_leader_takes_over_with_the_next_image(world: SteppedWorld) -> N
     assert world.link.asked() == [(0, 6, 0, -1)]
 
 
-def test_a_partition_that_nobody_leads_says_so(world: SteppedWorld) -> None:
+def test_a_partition_without_a_leader_reports_that(world: SteppedWorld) -> None:
     world.follow(leader=-1)
     world.pass_ms(1_000)
-    assert (world.links, world.error_of()) == ([], "nobody leads it")
+    assert (world.links, world.error_of()) == ([], "the partition has no leader")
 
 
-def test_an_answer_that_is_no_answer_ends_the_connection(world: SteppedWorld) -> None:
+def test_a_malformed_response_closes_the_connection(world: SteppedWorld) -> None:
     world.follow()
     link = world.come_up()
     link.owner.on_frame(memoryview(bytearray(b"\0\0\0\2nonsense")), 4, 12)
@@ -294,7 +294,7 @@ def test_an_answer_that_is_no_answer_ends_the_connection(world: SteppedWorld) ->
     assert "response" in world.error_of()
 
 
-def test_lag_is_what_the_leader_has_committed_and_this_log_has_not(world: SteppedWorld) -> None:
+def test_the_lag_counts_committed_records_missing_in_this_log(world: SteppedWorld) -> None:
     world.follow()
     link = world.come_up()
     assert next(world.fetchers.states()).lag == -1
@@ -303,7 +303,7 @@ def test_lag_is_what_the_leader_has_committed_and_this_log_has_not(world: Steppe
     assert (state.lag, state.leader, state.end_offset, state.heard_ms) == (7, LEADER, 3, world.clock.now_ms())
 
 
-def test_a_throttled_partition_is_left_out_while_too_much_came_and_the_others_are_not(tmp_path: Path) -> None:
+def test_a_throttled_partition_is_delayed_and_the_others_are_not(tmp_path: Path) -> None:
     """QUO-61."""
     records = batches(0, 20)
     world = SteppedWorld(tmp_path, limit_bytes_per_s=len(records) // 2)
@@ -320,13 +320,13 @@ def test_a_throttled_partition_is_left_out_while_too_much_came_and_the_others_ar
     link.answer(fetched(session_id=SESSION))
     assert link.asked() == []
     world.pass_ms(20)
-    assert [asked[0] for _, _, _, request in link.sent for asked in _lines(request)] == [0]
+    assert [line[0] for _, _, _, request in link.sent for line in _lines(request)] == [0]
     world.fetchers.close()
     world.table.close()
 
 
-def test_holes_that_are_followed_are_known_before_the_leader_hears_of_what_lies_behind_them(tmp_path: Path) -> None:
-    """LOG-36: a crash would otherwise take what this replica is in sync with by then."""
+def test_holes_are_recorded_before_the_leader_learns_of_records_behind_them(tmp_path: Path) -> None:
+    """LOG-36: otherwise a crash would truncate records for which this replica counts as in sync by then."""
     world = SteppedWorld(tmp_path)
     partition = world.follow(0, cleanup_policy="compact")
     link = world.come_up(SESSION)
@@ -343,8 +343,8 @@ def test_holes_that_are_followed_are_known_before_the_leader_hears_of_what_lies_
     world.table.close()
 
 
-def test_of_a_throttled_partition_no_more_is_asked_for_than_half_a_second_allows(tmp_path: Path) -> None:
-    """QUO-61: so that a low rate holds over seconds as well; whoever is in sync, or not throttled, asks as always."""
+def test_a_fetch_of_a_throttled_partition_is_limited_to_half_a_second(tmp_path: Path) -> None:
+    """QUO-61: so that a low rate holds over seconds, too; replicas that are in sync or not throttled fetch as usual."""
     world = SteppedWorld(tmp_path, limit_bytes_per_s=20_000)
     world.follow(0, follower_replication_throttled_replicas=f"0:{ME}")
     world.follow(1, follower_replication_throttled_replicas=f"0:{ME}")
@@ -359,8 +359,8 @@ def test_of_a_throttled_partition_no_more_is_asked_for_than_half_a_second_allows
     world.table.close()
 
 
-def test_who_is_in_sync_is_charged_and_never_held_up(tmp_path: Path) -> None:
-    """QUO-61: clients wait for it; a copy that has arrived must not fall out again while others are on their way."""
+def test_an_in_sync_replica_is_charged_and_never_delayed(tmp_path: Path) -> None:
+    """QUO-61: clients wait for it; a replica that has caught up must not fall behind while others are still copied."""
     records = batches(0, 20)
     world = SteppedWorld(tmp_path, limit_bytes_per_s=len(records) // 2)
     arrived = world.follow(0, follower_replication_throttled_replicas="*")

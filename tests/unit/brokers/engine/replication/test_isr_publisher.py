@@ -1,4 +1,4 @@
-"""Who is in sync, as a leader writes it and as it believes it (REP-22 to REP-25)."""
+"""The ISR as a leader writes it, and as it takes effect (REP-22 to REP-25)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def topic(isr: tuple[int, ...], version: int, *, leader: int = 1, epoch: int = 0
 
 
 class Store:
-    """`outcomes` are taken one after the other: an error to raise, or whether the writes win."""
+    """A store; `outcomes` are consumed in order: an error to raise, or whether the writes succeed."""
 
     def __init__(self) -> None:
         self.writes: list[list[StateWrite]] = []
@@ -60,7 +60,7 @@ class Store:
 
 
 class FetcherContext:
-    """One partition, led here, and a publisher that runs."""
+    """One partition that is led here, and a running publisher."""
 
     def __init__(self, directory: Path) -> None:
         self.now_ms = 0
@@ -87,7 +87,7 @@ class FetcherContext:
         self.read_again += names
 
     def _on_image(self, before: ClusterImage, after: ClusterImage) -> None:
-        """The roles' part."""
+        """Applies an image like the roles do."""
         shown = after.topics[NAME].partitions[0]
         if shown.leader == 1:
             self.table.become_leader(
@@ -137,7 +137,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 def fall_behind(world: FetcherContext, replica: int = 3) -> None:
-    """The others have what was appended, one does not for too long."""
+    """Lets a replica lag for too long while the others fetch everything."""
     world.append()
     for _ in range(2):
         world.now_ms += LAG_MS_MAX * 2 // 3
@@ -147,8 +147,8 @@ def fall_behind(world: FetcherContext, replica: int = 3) -> None:
     world.publisher.check()
 
 
-async def test_who_fell_behind_is_taken_out_once_the_image_shows_it(world: FetcherContext) -> None:
-    """REP-22, REP-4: its session may well be alive."""
+async def test_a_lagging_follower_leaves_the_isr_once_the_image_shows_it(world: FetcherContext) -> None:
+    """REP-22, REP-4: its session may be alive."""
     fall_behind(world)
     await world.until_written(1)
 
@@ -160,7 +160,7 @@ async def test_who_fell_behind_is_taken_out_once_the_image_shows_it(world: Fetch
     assert world.partition.high_watermark == 1
 
 
-async def test_a_partition_that_is_not_written_to_loses_nobody(world: FetcherContext) -> None:
+async def test_an_idle_partition_loses_no_isr_member(world: FetcherContext) -> None:
     world.append()
     for replica in (2, 3):
         world.fetched(replica, 1)
@@ -171,8 +171,8 @@ async def test_a_partition_that_is_not_written_to_loses_nobody(world: FetcherCon
     assert world.store.writes == []
 
 
-async def test_who_caught_up_comes_in_with_the_incarnation_it_fetched_in(world: FetcherContext) -> None:
-    """REP-23: what it has counts from the moment it is proposed."""
+async def test_a_caught_up_follower_joins_with_the_epoch_of_its_fetch(world: FetcherContext) -> None:
+    """REP-23: its offset counts from the moment it is proposed."""
     world.show(topic((1, 2), 1))
     world.append()
     world.fetched(2, 1)
@@ -187,7 +187,7 @@ async def test_who_caught_up_comes_in_with_the_incarnation_it_fetched_in(world: 
     assert world.partition.high_watermark == 1
 
 
-async def test_who_fetched_in_another_incarnation_than_the_image_knows_waits_for_the_image(
+async def test_a_follower_with_an_unknown_broker_epoch_waits_for_the_image(
     world: FetcherContext,
 ) -> None:
     world.show(topic((1, 2), 1))
@@ -202,7 +202,7 @@ async def test_who_fetched_in_another_incarnation_than_the_image_knows_waits_for
     assert world.store.documents[0].isr_broker_epochs == (10, 10, 11)
 
 
-async def test_a_lost_race_is_read_again_and_never_acted_on(world: FetcherContext) -> None:
+async def test_after_a_lost_race_the_state_is_read_again_and_not_acted_on(world: FetcherContext) -> None:
     """REP-25."""
     world.store.outcomes = [False]
     fall_behind(world)
@@ -216,8 +216,8 @@ async def test_a_lost_race_is_read_again_and_never_acted_on(world: FetcherContex
     assert world.partition.high_watermark == 0
 
 
-async def test_a_write_without_an_outcome_is_tried_again_as_it_was(world: FetcherContext) -> None:
-    """It may have happened: then the second one loses, and the image says how it is."""
+async def test_a_write_with_an_unknown_outcome_is_repeated_unchanged(world: FetcherContext) -> None:
+    """The first write may have succeeded: then the second one fails, and the image shows the result."""
     world.store.outcomes = [StoreUnavailable("away"), StoreUnavailable("away"), False]
     fall_behind(world)
     await world.until_written(3)
@@ -227,8 +227,8 @@ async def test_a_write_without_an_outcome_is_tried_again_as_it_was(world: Fetche
     assert world.partition.high_watermark == 1
 
 
-async def test_what_changed_while_a_write_was_under_way_is_written_afterwards(world: FetcherContext) -> None:
-    """REP-24: one at a time for each partition."""
+async def test_changes_during_a_write_are_written_afterwards(world: FetcherContext) -> None:
+    """REP-24: one write at a time for each partition."""
     fall_behind(world)
     await world.until_written(1)
     world.fetched(3, 1)
@@ -242,7 +242,7 @@ async def test_what_changed_while_a_write_was_under_way_is_written_afterwards(wo
     assert world.store.writes[1][0].version == 1
 
 
-async def test_nobody_who_stops_is_taken_in(world: FetcherContext) -> None:
+async def test_a_stopping_broker_does_not_join_the_isr(world: FetcherContext) -> None:
     """REP-34."""
     brokers = {**world.current.image.brokers, 3: info(3, stopping=True)}
     world.current.publish(world.current.image.with_changes(ImageDelta(brokers=brokers)))
@@ -253,7 +253,7 @@ async def test_nobody_who_stops_is_taken_in(world: FetcherContext) -> None:
     assert world.store.writes == []
 
 
-async def test_the_high_watermark_does_not_wait_for_a_broker_that_stops(world: FetcherContext) -> None:
+async def test_the_high_watermark_does_not_wait_for_a_stopping_broker(world: FetcherContext) -> None:
     """REP-34: it was in sync a moment ago, and closes its connection now."""
     world.show(topic((1, 2), 1))
     world.append()
@@ -269,8 +269,8 @@ async def test_the_high_watermark_does_not_wait_for_a_broker_that_stops(world: F
     assert world.partition.high_watermark == 2
 
 
-async def test_who_is_made_leader_when_its_disk_has_failed_gives_the_lead_away(world: FetcherContext) -> None:
-    """LOG-3: it was in sync until a moment ago, and nobody but itself knows of its disk."""
+async def test_a_new_leader_with_a_failed_disk_transfers_the_leadership(world: FetcherContext) -> None:
+    """LOG-3: it was in sync a moment ago, and only it knows of its disk."""
     world.show(topic(REPLICAS, 1, leader=2, epoch=1))
     world.table.directory_failed(StorageFailed(world.partition.log.root, OSError("gone")))
     world.publisher.check_disks()
@@ -284,8 +284,8 @@ async def test_who_is_made_leader_when_its_disk_has_failed_gives_the_lead_away(w
     assert world.partition.read(0, 100, min_one_batch=True).error_code == error_codes.KAFKA_STORAGE_ERROR
 
 
-async def test_the_lead_of_a_log_whose_disk_failed_goes_as_soon_as_somebody_can_take_it(world: FetcherContext) -> None:
-    """LOG-3: at first all others are about to stop."""
+async def test_the_leadership_on_a_failed_disk_moves_as_soon_as_possible(world: FetcherContext) -> None:
+    """LOG-3: at first all other replicas are about to stop."""
     living = world.current.image.brokers
     stopping = {id: info(id, stopping=id != 1) for id in REPLICAS}
     world.current.publish(world.current.image.with_changes(ImageDelta(brokers=stopping)))
@@ -301,7 +301,7 @@ async def test_the_lead_of_a_log_whose_disk_failed_goes_as_soon_as_somebody_can_
     assert world.store.documents[0].leader == 2
 
 
-def test_the_lead_goes_to_the_first_replica_in_sync_that_lives() -> None:
+def test_the_leadership_moves_to_the_first_live_in_sync_replica() -> None:
     """LOG-3."""
     shown = topic((1, 2, 3), 5).partitions[0]
     brokers = {id: info(id) for id in REPLICAS}

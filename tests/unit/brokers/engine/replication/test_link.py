@@ -1,4 +1,4 @@
-"""The socket between two brokers: how it comes up, what it takes apart, and how it ends."""
+"""The socket between two brokers: connection, framing and closing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIMEOUT_S = 10.0
 
 
 class Owner:
-    """Notes what it is told. `on_frame_do` is done inside of `on_frame`."""
+    """Records its events; `on_frame_do` is called inside `on_frame`."""
 
     def __init__(self) -> None:
         self.is_up = False
@@ -68,7 +68,7 @@ GREETINGS = encode_response_frame(
 
 @asynccontextmanager
 async def peer() -> AsyncIterator[tuple[asyncio.StreamWriter, SocketLink, Owner]]:
-    """A link that is up, and the other end of it, which may write what it likes."""
+    """Returns a connected link and the other end of it, which may write anything."""
     arrived: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -96,7 +96,7 @@ def frame(data: bytes) -> bytes:
     return pack(">i", len(data)) + data
 
 
-async def test_a_broker_lets_its_like_in_and_answers_it(tmp_path: Path) -> None:
+async def test_a_broker_authenticates_another_one_and_answers_it(tmp_path: Path) -> None:
     async with InProcessBroker(tmp_path) as broker:
         link, owner = linked(broker.config.internal_port)
         await owner.until(lambda: owner.is_up)
@@ -109,14 +109,14 @@ async def test_a_broker_lets_its_like_in_and_answers_it(tmp_path: Path) -> None:
         assert owner.reasons == []
 
 
-async def test_a_wrong_secret_is_told_without_saying_which(tmp_path: Path) -> None:
+async def test_a_wrong_secret_is_reported_without_the_secret(tmp_path: Path) -> None:
     async with InProcessBroker(tmp_path) as broker:
         _, owner = linked(broker.config.internal_port, "not-the-secret-of-this-cluster")
         await owner.until(lambda: owner.reasons)
-        assert (owner.reasons, owner.is_up) == (["the peer does not let this broker in"], False)
+        assert (owner.reasons, owner.is_up) == (["the peer refused the authentication of this broker"], False)
 
 
-async def test_nobody_there_is_told_once() -> None:
+async def test_a_refused_connection_is_reported_once() -> None:
     link, owner = linked(free_port())
     await owner.until(lambda: owner.reasons)
     assert owner.reasons[0].endswith("Connection refused")
@@ -124,7 +124,7 @@ async def test_nobody_there_is_told_once() -> None:
     assert len(owner.reasons) == 1
 
 
-async def test_frames_are_taken_apart_however_they_arrive() -> None:
+async def test_frames_are_separated_however_they_arrive() -> None:
     async with peer() as (writer, _, owner):
         sent = [b"one", b"", b"three" * 1_000, bytes(3 * BUFFER_BYTES), b"five"]
         stream = b"".join(map(frame, sent))
@@ -135,7 +135,7 @@ async def test_frames_are_taken_apart_however_they_arrive() -> None:
         assert owner.frames == sent
 
 
-async def test_a_buffer_that_grew_shrinks_when_it_was_not_needed_for_a_while() -> None:
+async def test_a_large_buffer_is_freed_when_it_was_not_needed_for_a_while() -> None:
     async with peer() as (writer, link, owner):
         writer.write(frame(bytes(3 * BUFFER_BYTES)))
         await owner.until(lambda: len(owner.frames) == 1)
@@ -149,7 +149,7 @@ async def test_a_buffer_that_grew_shrinks_when_it_was_not_needed_for_a_while() -
         await owner.until(lambda: len(owner.frames) == 2)
 
 
-async def test_a_peer_that_goes_is_told_once_and_one_that_is_closed_never() -> None:
+async def test_a_peers_close_is_reported_once_and_our_own_never() -> None:
     async with peer() as (writer, _, owner):
         writer.close()
         await owner.until(lambda: owner.reasons)
@@ -161,7 +161,7 @@ async def test_a_peer_that_goes_is_told_once_and_one_that_is_closed_never() -> N
         assert (owner.frames, owner.reasons) == ([], [])
 
 
-async def test_a_link_may_be_closed_by_what_it_delivers() -> None:
+async def test_a_link_may_be_closed_in_its_own_callback() -> None:
     async with peer() as (writer, link, owner):
         owner.on_frame_do = link.close
         writer.write(frame(b"first") + frame(b"second"))
@@ -170,14 +170,14 @@ async def test_a_link_may_be_closed_by_what_it_delivers() -> None:
         assert owner.reasons == []
 
 
-async def test_an_announced_size_that_nothing_has_ends_the_link() -> None:
+async def test_an_impossible_frame_size_closes_the_link() -> None:
     async with peer() as (writer, _, owner):
         writer.write(b"HTTP/1.1 200 OK")
         await owner.until(lambda: owner.reasons)
         assert "announced" in owner.reasons[0]
 
 
-async def test_a_request_larger_than_the_socket_takes_is_sent_whole() -> None:
+async def test_a_request_larger_than_the_socket_buffer_is_sent_whole() -> None:
     received = bytearray()
     is_over = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Markers reach every leader of a transaction's partitions, whoever that is by then (TXN-12)."""
+"""Markers reach the current leaders of all partitions of a transaction (TXN-12)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def world() -> AsyncIterator[World]:
         task.cancel()
 
 
-async def test_each_leader_is_told_once_of_its_own_partitions(world: World) -> None:
+async def test_each_leader_gets_one_request_for_its_partitions(world: World) -> None:
     world.send(markers("tx", ("a", 0), ("a", 1), ("b", 0), ("b", 1)))
 
     await world.finished()
@@ -40,7 +40,7 @@ async def test_each_leader_is_told_once_of_its_own_partitions(world: World) -> N
     assert world.done == {"tx": {("a", 0), ("a", 1), ("b", 0), ("b", 1)}}
 
 
-async def test_a_marker_says_whose_transaction_ended_and_how(world: World) -> None:
+async def test_a_marker_has_the_producer_and_the_outcome(world: World) -> None:
     seen: list[Any] = []
 
     async def see(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
@@ -58,8 +58,8 @@ async def test_a_marker_says_whose_transaction_ended_and_how(world: World) -> No
 
 
 @pytest.mark.parametrize("code", [3, 6, 7, 19, 20, 56, None], ids=lambda code: f"code {code}")
-async def test_what_may_pass_is_tried_again_with_the_leader_of_then(world: World, code: int | None) -> None:
-    """None: the answer does not name the partition."""
+async def test_temporary_errors_are_retried_with_the_current_leader(world: World, code: int | None) -> None:
+    """None: the response does not name the partition."""
     world.codes[("a", 1)] = [code]
     world.held = asyncio.Event()
     world.send(markers("tx", ("a", 1)))
@@ -72,8 +72,8 @@ async def test_what_may_pass_is_tried_again_with_the_leader_of_then(world: World
     assert world.said == [(OTHER, 7, {("a", 1)}), (THIRD, 7, {("a", 1)})]
 
 
-async def test_a_partition_of_which_nothing_is_understood_is_told_once_it_is(world: World) -> None:
-    """It may be there: taken for deleted, it would never learn how the transaction ended."""
+async def test_a_partition_of_an_unreadable_topic_gets_its_marker_once_it_is_readable(world: World) -> None:
+    """It may exist: taken for deleted, it would never learn how the transaction ended."""
     understood = world.image
     world.image = replace(image(topic("b", OTHER, THIRD)), not_understood=frozenset({"a"}))
     world.send(markers("tx", ("a", 1), ("b", 0), ("c", 0)))
@@ -85,7 +85,7 @@ async def test_a_partition_of_which_nothing_is_understood_is_told_once_it_is(wor
     assert world.said == [(OTHER, 7, {("b", 0)}), (OTHER, 7, {("a", 1)})]
 
 
-async def test_only_what_failed_is_sent_again(world: World) -> None:
+async def test_only_failed_partitions_are_retried(world: World) -> None:
     world.codes[("b", 0)] = [int(ErrorCode.NOT_ENOUGH_REPLICAS), int(ErrorCode.NOT_ENOUGH_REPLICAS)]
     world.send(markers("tx", ("a", 1), ("b", 0)))
 
@@ -94,8 +94,8 @@ async def test_only_what_failed_is_sent_again(world: World) -> None:
     assert world.said == [(OTHER, 7, {("a", 1), ("b", 0)}), (OTHER, 7, {("b", 0)}), (OTHER, 7, {("b", 0)})]
 
 
-async def test_a_partition_that_has_gone_on_is_not_asked_again(world: World) -> None:
-    """TXN-12. Readers of the others do not stand before the transaction for ever."""
+async def test_a_partition_with_a_later_producer_epoch_is_not_retried(world: World) -> None:
+    """TXN-12: readers of the other partitions do not wait behind the transaction for ever."""
     world.codes[("a", 1)] = [int(ErrorCode.INVALID_PRODUCER_EPOCH)]
     world.codes[("b", 0)] = [int(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     world.send(markers("tx", ("a", 1), ("b", 0)))
@@ -106,7 +106,7 @@ async def test_a_partition_that_has_gone_on_is_not_asked_again(world: World) -> 
     assert sum(("a", 1) in partitions for _, _, partitions in world.said) == 1
 
 
-async def test_a_transaction_that_every_partition_refuses_is_over_here(world: World) -> None:
+async def test_a_transaction_that_every_partition_refuses_is_forgotten(world: World) -> None:
     world.codes[("a", 1)] = [int(ErrorCode.INVALID_PRODUCER_EPOCH)]
     world.send(markers("tx", ("a", 1)))
 
@@ -116,7 +116,7 @@ async def test_a_transaction_that_every_partition_refuses_is_over_here(world: Wo
     assert len(world.said) == 1
 
 
-async def test_a_partition_whose_followers_are_slow_holds_up_nobody(world: World) -> None:
+async def test_a_partition_with_slow_followers_delays_no_other(world: World) -> None:
     world.codes[("a", 1)] = [int(ErrorCode.REQUEST_TIMED_OUT)]
     world.send(markers("slow", ("a", 1)))
     await world.finished()
@@ -131,14 +131,14 @@ async def test_a_partition_whose_followers_are_slow_holds_up_nobody(world: World
     await world.finished()
 
 
-async def test_what_is_led_here_waits_for_no_other_transactions_followers(world: World) -> None:
+async def test_a_local_partition_waits_only_for_its_own_transaction(world: World) -> None:
     world.image = image(topic("a", OWN, OWN))
     caught_up = asyncio.Event()
     write = World._write
 
     async def replicated(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        """As `handlers.markers`: the answer waits for all that was asked for."""
-        if any(1 in item.partition_indexes for marker in request.markers for item in marker.topics):
+        """Answers like the handler of WriteTxnMarkers: the response waits for all requested partitions."""
+        if any(1 in marked.partition_indexes for marker in request.markers for marked in marker.topics):
             await caught_up.wait()
         return await write(world, broker_id, request)
 
@@ -153,7 +153,7 @@ async def test_what_is_led_here_waits_for_no_other_transactions_followers(world:
     await world.finished()
 
 
-async def test_who_is_late_is_told_beside_the_others(world: World) -> None:
+async def test_slow_partitions_use_a_separate_connection(world: World) -> None:
     world.codes[("a", 1)] = [int(ErrorCode.REQUEST_TIMED_OUT)]
     world.send(markers("slow", ("a", 1)))
     await world.until(lambda: len(world.said) == 1)
@@ -167,7 +167,7 @@ async def test_who_is_late_is_told_beside_the_others(world: World) -> None:
     await world.finished()
 
 
-async def test_our_own_mistake_leaves_nobody_untold(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_programming_error_leaves_no_marker_unsent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marker_link, "RETRY_MS_MAX", 20)
     world.mistakes = 1
     world.send(markers("tx", ("a", 1), ("b", 0)))
@@ -177,7 +177,7 @@ async def test_our_own_mistake_leaves_nobody_untold(world: World, monkeypatch: p
     assert world.done == {"tx": {("a", 1), ("b", 0)}}
 
 
-async def test_who_is_fenced_stops(world: World) -> None:
+async def test_a_fenced_coordinator_stops_sending(world: World) -> None:
     world.codes[("a", 1)] = [int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)]
     world.codes[("b", 0)] = [int(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     world.send(markers("tx", ("a", 1), ("b", 0)))
@@ -215,7 +215,7 @@ async def test_a_deleted_partition_is_done(world: World, after: ClusterImage) ->
 
 async def test_a_transaction_without_partitions_is_done(world: World) -> None:
     world.send(markers("tx"))
-    assert world.done == {}, "nobody is called back from inside"
+    assert world.done == {}, "no callback is called from inside `send`"
 
     await world.finished()
 
@@ -234,7 +234,7 @@ async def test_a_partition_without_a_leader_delays_only_itself(world: World, lea
     assert world.said == [(OTHER, 7, {("a", 1)}), (THIRD, 7, {("a", 0)})]
 
 
-async def test_a_broker_that_does_not_answer_is_asked_again(world: World) -> None:
+async def test_a_broker_that_does_not_answer_is_retried(world: World) -> None:
     world.unavailable[OTHER] = 3
     world.send(markers("tx", ("a", 1)))
 
@@ -244,7 +244,7 @@ async def test_a_broker_that_does_not_answer_is_asked_again(world: World) -> Non
     assert world.done == {"tx": {("a", 1)}}
 
 
-async def test_what_comes_while_a_broker_is_spoken_to_travels_together(world: World) -> None:
+async def test_markers_that_arrive_during_a_request_are_sent_together(world: World) -> None:
     world.held = asyncio.Event()
     world.send(markers("first", ("a", 1)))
     await world.until(lambda: len(world.said) == 1)
@@ -266,7 +266,7 @@ async def test_what_comes_while_a_broker_is_spoken_to_travels_together(world: Wo
     assert requests == [5]
 
 
-async def test_a_request_has_bounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_size_of_a_request_is_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marker_link, "TRANSACTIONS_PER_REQUEST_MAX", 2)
     monkeypatch.setattr(marker_link, "PARTITIONS_PER_REQUEST_MAX", 3)
     world.held = asyncio.Event()
@@ -275,7 +275,7 @@ async def test_a_request_has_bounds(world: World, monkeypatch: pytest.MonkeyPatc
     write = World._write
 
     async def measured(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        partitions = sum(len(item.partition_indexes) for marker in request.markers for item in marker.topics)
+        partitions = sum(len(marked.partition_indexes) for marker in request.markers for marked in marker.topics)
         sizes.append((len(request.markers), partitions))
         return await write(world, broker_id, request)
 
@@ -291,7 +291,7 @@ async def test_a_request_has_bounds(world: World, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_one_producer_appears_once_in_a_request(world: World) -> None:
-    """An answer tells markers apart by their producer id."""
+    """A response distinguishes markers by producer id."""
     world.held = asyncio.Event()
     world.send(markers("first", ("a", 1), producer_id=1))
     await world.until(lambda: len(world.said) == 1)
@@ -305,7 +305,7 @@ async def test_one_producer_appears_once_in_a_request(world: World) -> None:
     assert world.done == {"first": {("a", 1)}, "tx": {("a", 1)}, "same-producer": {("b", 0)}}
 
 
-async def test_what_is_sent_anew_replaces_what_was_to_be_sent(world: World) -> None:
+async def test_new_markers_replace_pending_ones_of_the_same_id(world: World) -> None:
     world.image = image(topic("a", OWN, -1))
     world.send(markers("tx", ("a", 1), committed=True))
     await asyncio.sleep(0.01)
@@ -317,8 +317,8 @@ async def test_what_is_sent_anew_replaces_what_was_to_be_sent(world: World) -> N
     assert world.said == [(OTHER, 8, {("a", 1)})]
 
 
-async def test_nobody_is_told_for_a_transaction_that_others_look_after(world: World) -> None:
-    """The shard went to another broker while a partition had no leader."""
+async def test_no_marker_is_sent_for_a_transaction_of_another_coordinator(world: World) -> None:
+    """The shard moved to another broker while a partition had no leader."""
     world.image = image(topic("a", OWN, -1))
     world.wanted = False
     world.send(markers("tx", ("a", 1)))
@@ -329,8 +329,8 @@ async def test_nobody_is_told_for_a_transaction_that_others_look_after(world: Wo
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
-async def test_a_coordinator_suspected_forgets_nothing(world: World, code: ErrorCode) -> None:
-    """A process that stood still trusts its shards again without loading them: nobody would send the markers anew."""
+async def test_a_suspected_coordinator_keeps_pending_markers(world: World, code: ErrorCode) -> None:
+    """A suspended process trusts its shards again without loading them, so no other code would send the markers."""
     world.codes[("a", 1)] = [int(code)]
     world.ignored_answers = 3
     world.send(markers("tx", ("a", 1), ("b", 0)))

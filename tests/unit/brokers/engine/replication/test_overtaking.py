@@ -1,4 +1,4 @@
-"""A request that overtakes one which waits at the leader, and answers that bring the same twice."""
+"""A fetch that overtakes one waiting at the leader, and responses with the same records twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_partition_followed_while_a_request_waits_overtakes_it(world: SteppedW
     assert [line.partition for topic in link.sent[1][3].topics for line in topic.partitions] == [1]
 
 
-def test_records_answered_twice_because_a_request_was_overtaken_are_appended_once(world: SteppedWorld) -> None:
+def test_records_returned_twice_after_overtaking_are_appended_once(world: SteppedWorld) -> None:
     partition = world.follow(0)
     link = world.come_up(SESSION)
     world.follow(1)
@@ -32,8 +32,8 @@ def test_records_answered_twice_because_a_request_was_overtaken_are_appended_onc
     assert named == [3, 3]
 
 
-def test_what_was_appended_is_said_at_once_though_another_request_waits_at_the_leader(world: SteppedWorld) -> None:
-    """Else whoever waits for these records to be replicated waits until the other request's time is over."""
+def test_a_new_log_end_is_reported_at_once_during_a_waiting_request(world: SteppedWorld) -> None:
+    """Otherwise producers that wait for these records would wait until the other request times out."""
     world.follow(0)
     link = world.come_up(SESSION)
     world.follow(1)
@@ -45,7 +45,7 @@ def test_what_was_appended_is_said_at_once_though_another_request_waits_at_the_l
     assert (len(link.sent), named) == (2, [(0, 3)])
 
 
-def test_an_answer_that_says_nothing_is_followed_by_no_second_request(world: SteppedWorld) -> None:
+def test_an_empty_response_causes_no_second_request(world: SteppedWorld) -> None:
     world.follow(0)
     link = world.come_up(SESSION)
     world.follow(1)
@@ -56,8 +56,8 @@ def test_an_answer_that_says_nothing_is_followed_by_no_second_request(world: Ste
     assert len(link.sent) == 1
 
 
-def test_where_the_leader_stands_counts_also_beside_records_that_are_there_already(world: SteppedWorld) -> None:
-    """REP-8: the leader takes it for told, and says it again only when it is another."""
+def test_offsets_of_the_leader_apply_also_with_known_records(world: SteppedWorld) -> None:
+    """REP-8: the leader counts it as sent, and sends it again only when it changes."""
     partition = world.follow(0)
     link = world.come_up(SESSION)
     world.follow(1)
@@ -67,8 +67,8 @@ def test_where_the_leader_stands_counts_also_beside_records_that_are_there_alrea
     assert (partition.log_end_offset, partition.high_watermark, partition.log_start_offset) == (3, 3, 1)
 
 
-def test_a_late_answer_from_before_the_same_broker_was_elected_again_is_passed_over(world: SteppedWorld) -> None:
-    """Another one led in between, and had it cut off what it sent."""
+def test_a_late_response_from_before_a_reelection_is_ignored(world: SteppedWorld) -> None:
+    """Another broker led in between, and made it truncate what it sent."""
     partition = world.follow(0, leader_epoch=5)
     link = world.come_up(SESSION)
     world.follow(0, leader_epoch=7)
@@ -80,7 +80,7 @@ def test_a_late_answer_from_before_the_same_broker_was_elected_again_is_passed_o
     assert (partition.log_end_offset, partition.last_fetched_epoch, partition.high_watermark) == (2, 7, 1)
 
 
-def test_a_late_answer_about_the_leaders_end_cuts_nothing_in_a_later_epoch(world: SteppedWorld) -> None:
+def test_a_late_offset_response_truncates_nothing_in_a_later_epoch(world: SteppedWorld) -> None:
     partition = world.follow(0, leader_epoch=5)
     link = world.come_up(SESSION)
     link.answer(fetched(line(0, batches(0, 3)), session_id=SESSION))

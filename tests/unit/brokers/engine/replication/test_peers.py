@@ -1,4 +1,4 @@
-"""Requests to other brokers: pipelined, answered in order, refused while a broker is away."""
+"""Requests to other brokers: pipelined, answered in order, refused while a broker is down."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FakeLink:
         self._correlation_ids.append(correlation_id)
 
     def answer(self, code: int, skip: int = 0) -> None:
-        """The oldest request, or another one."""
+        """Answers the oldest request, or another one."""
         body = encode_response(ApiKey.END_TXN, VERSION, EndTxnResponse(error_code=code))
         frame = encode_response_frame(ApiKey.END_TXN, VERSION, self._correlation_ids.pop(skip), body)
         self.owner.on_frame(memoryview(bytearray(frame)), SIZE_BYTES, len(frame))
@@ -60,7 +60,7 @@ class FakeLink:
 
 
 class World:
-    """Brokers 1 and 2, a clock that is moved by hand, and every link that was made."""
+    """Brokers 1 and 2, a clock controlled by the test, and every link that was created."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -111,7 +111,7 @@ async def test_requests_wait_for_the_connection_and_are_answered_in_order() -> N
     assert all(timer.cancelled for timer in world.timers)
 
 
-async def test_each_broker_has_a_connection_of_its_own() -> None:
+async def test_each_broker_has_its_own_connection() -> None:
     world = World()
     tasks = [await world.ask("a", 1), await world.ask("b", 2)]
 
@@ -124,7 +124,7 @@ async def test_each_broker_has_a_connection_of_its_own() -> None:
     assert [link.trimmed for link in world.links] == [1, 1]
 
 
-async def test_who_waits_when_the_connection_is_lost_is_told() -> None:
+async def test_pending_requests_fail_when_the_connection_is_lost() -> None:
     world = World()
     task = await world.ask("a")
     world.links[0].owner.on_up()
@@ -135,7 +135,7 @@ async def test_who_waits_when_the_connection_is_lost_is_told() -> None:
         await task
 
 
-async def test_a_lost_broker_is_not_asked_at_once_and_later_less_often() -> None:
+async def test_a_lost_broker_is_retried_with_increasing_delays() -> None:
     world = World()
     back_offs_ms = []
     for _ in range(7):
@@ -165,11 +165,11 @@ async def test_a_lost_broker_is_not_asked_at_once_and_later_less_often() -> None
     task = await world.ask("a")
     world.links[-1].owner.on_up()
     world.links[-1].answer(7)
-    assert (await task).error_code == 7, "a connection that came up starts the back-off anew"
+    assert (await task).error_code == 7, "a connection that came up resets the back-off"
 
 
-async def test_silence_ends_the_connection_and_everybodys_wait() -> None:
-    """Answers come in order: one that does not come holds up the others."""
+async def test_a_timeout_closes_the_connection_and_fails_all_requests() -> None:
+    """Responses come in order, so a missing one delays the others."""
     world = World()
     slow, next_ = await world.ask("slow", timeout_ms=500), await world.ask("next", timeout_ms=5_000)
     world.links[0].owner.on_up()
@@ -188,7 +188,7 @@ async def test_silence_ends_the_connection_and_everybodys_wait() -> None:
     await again
 
 
-async def test_an_answer_to_something_else_ends_the_connection() -> None:
+async def test_a_response_to_another_request_closes_the_connection() -> None:
     world = World()
     first, second = await world.ask("a"), await world.ask("b")
     world.links[0].owner.on_up()
@@ -196,12 +196,12 @@ async def test_an_answer_to_something_else_ends_the_connection() -> None:
     world.links[0].answer(0, skip=1)
 
     for task in (first, second):
-        with pytest.raises(PeerUnavailable, match="answer 2 to request 1"):
+        with pytest.raises(PeerUnavailable, match="response 2 to request 1"):
             await task
     assert world.links[0].closed
 
 
-async def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
+async def test_a_response_without_a_request_closes_the_connection() -> None:
     world = World()
     task = await world.ask("a")
     link = world.links[0]
@@ -214,7 +214,7 @@ async def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
     assert link.closed
 
 
-async def test_a_broker_that_left_or_came_back_as_another_is_given_up() -> None:
+async def test_requests_to_a_broker_that_left_or_re_registered_fail() -> None:
     for after in ({}, {1: BrokerInfo(1, "127.0.0.1", 24_001, 25_001, None, epoch=99)}):
         world = World()
         task = await world.ask("a")
@@ -234,7 +234,7 @@ async def test_a_broker_that_left_or_came_back_as_another_is_given_up() -> None:
             world.peers.close()
 
 
-async def test_a_broker_that_wants_to_stop_is_still_the_same() -> None:
+async def test_a_stopping_broker_keeps_its_connection() -> None:
     world = World()
     task = await world.ask("a")
     world.links[0].owner.on_up()
@@ -256,11 +256,11 @@ async def test_too_many_requests_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 
     world.peers.close()
     for task in waiting:
-        with pytest.raises(PeerUnavailable, match="this broker stops"):
+        with pytest.raises(PeerUnavailable, match="this broker is stopping"):
             await task
 
 
-async def test_who_gave_up_waiting_does_not_disturb_the_others() -> None:
+async def test_a_cancelled_request_does_not_affect_the_others() -> None:
     world = World()
     first, second = await world.ask("a"), await world.ask("b")
     world.links[0].owner.on_up()

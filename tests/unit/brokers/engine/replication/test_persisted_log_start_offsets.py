@@ -1,4 +1,4 @@
-"""A follower's log starts for its leader where it starts after a crash, too (LOG-46)."""
+"""A follower reports only log start offsets that survive a crash (LOG-46)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def world(world: SteppedWorld) -> SteppedWorld:
 
 
 def sent(link: HandLink) -> list[int]:
-    """The starts that the latest request says."""
+    """Returns the log start offsets in the latest request."""
     return [line.log_start_offset for topic in link.sent[-1][3].topics for line in topic.partitions]
 
 
 def sent_start(world: SteppedWorld, start_offset: int) -> HandLink:
-    """Of six records in two batches the leader has given up those below."""
+    """Makes the leader delete the records below `start_offset`, of six records in two batches."""
     link = world.come_up(SESSION)
     link.answer(fetched(line(records=batches(0, 3, 3), high_watermark=6), session_id=SESSION))
     link.answer(fetched(line(high_watermark=6, start_offset=start_offset), session_id=SESSION))
     return link
 
 
-def test_the_leader_hears_of_a_start_when_it_is_on_disk(world: SteppedWorld) -> None:
+def test_a_log_start_offset_is_reported_once_it_is_on_disk(world: SteppedWorld) -> None:
     partition = world.follow()
     link = sent_start(world, 4)
     assert (partition.log_start_offset, sent(link)) == (4, [0])
@@ -39,7 +39,7 @@ def test_the_leader_hears_of_a_start_when_it_is_on_disk(world: SteppedWorld) -> 
     assert sent(link) == [4]
 
 
-def test_a_start_that_moves_while_another_is_written_is_written_next(world: SteppedWorld) -> None:
+def test_a_log_start_offset_that_advances_during_a_write_is_written_next(world: SteppedWorld) -> None:
     world.follow()
     link = sent_start(world, 2)
     (first,) = world.starts_to_keep or ()
@@ -52,7 +52,7 @@ def test_a_start_that_moves_while_another_is_written_is_written_next(world: Step
     assert sent(link) == [5]
 
 
-def test_what_was_still_being_written_when_another_leader_came_is_told_to_that_one(world: SteppedWorld) -> None:
+def test_a_pending_log_start_offset_is_reported_to_a_new_leader(world: SteppedWorld) -> None:
     world.follow()
     link = sent_start(world, 4)
     world.follow(leader_epoch=6)
@@ -64,7 +64,7 @@ def test_what_was_still_being_written_when_another_leader_came_is_told_to_that_o
     assert sent(link) == [4]
 
 
-def test_a_follower_that_begins_within_a_batch_says_so_when_that_is_on_disk(world: SteppedWorld) -> None:
+def test_a_log_start_within_a_batch_is_reported_once_it_is_on_disk(world: SteppedWorld) -> None:
     """Its file begins with the batch, its log in the middle of it."""
     partition = world.follow()
     link = world.come_up(SESSION)
@@ -76,8 +76,8 @@ def test_a_follower_that_begins_within_a_batch_says_so_when_that_is_on_disk(worl
     assert sent(link) == [4]
 
 
-def test_the_leader_hears_of_what_retention_took_here_although_nothing_is_written(world: SteppedWorld) -> None:
-    """REP-23: it begins where the leader does, and may be in sync again."""
+def test_a_log_start_advanced_by_retention_is_reported_without_appends(world: SteppedWorld) -> None:
+    """REP-23: its log starts where the leader's does, and it may be in sync again."""
     partition = world.follow(retention_bytes="1")
     link = world.come_up(SESSION)
     link.answer(fetched(line(records=batches(0, 3), high_watermark=3), session_id=SESSION))
@@ -94,8 +94,8 @@ def test_the_leader_hears_of_what_retention_took_here_although_nothing_is_writte
     assert sent(link) == [3]
 
 
-def test_nothing_is_kept_of_a_log_that_was_deleted_meanwhile(world: SteppedWorld) -> None:
-    """Its start is in no file any more, and would be written for ever."""
+def test_nothing_is_written_for_a_log_that_was_deleted_meanwhile(world: SteppedWorld) -> None:
+    """No file names its log start offset any more, so it would be written for ever."""
     world.follow()
     sent_start(world, 4)
     world.fetchers.unfollow("topic", 0)
@@ -106,7 +106,7 @@ def test_nothing_is_kept_of_a_log_that_was_deleted_meanwhile(world: SteppedWorld
     assert world.starts_to_keep == []
 
 
-def test_who_comes_back_while_the_start_of_its_last_log_is_written_tells_its_own(world: SteppedWorld) -> None:
+def test_a_recreated_replica_reports_its_own_log_start_offset(world: SteppedWorld) -> None:
     world.follow()
     link = sent_start(world, 4)
     world.fetchers.unfollow("topic", 0)

@@ -1,5 +1,5 @@
-"""Three replicas in thousands of random runs: nothing acknowledged is lost, high watermarks never move back, logs are
-equal below them, one leader an epoch (REP-3, REP-5, REP-11, REP-19, REP-25).
+"""Three replicas in thousands of random runs: no acknowledged record is lost, high watermarks never decrease, logs are
+equal below them, and each epoch has one leader (REP-3, REP-5, REP-11, REP-19, REP-25).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Replicas(RuleBasedStateMachine):
 
     @rule(behind=brokers)
     def leave_one_behind(self, behind: int) -> None:
-        """Long enough for its leader to want it out of the ISR."""
+        """Lets a replica lag long enough for its leader to remove it from the ISR."""
         for _ in range(2):
             self.world.now_ms += LAG_MS_MAX * 2 // 3
             for broker in BROKERS:
@@ -117,7 +117,7 @@ class Replicas(RuleBasedStateMachine):
                 self.seen[key] = partition.high_watermark
 
 
-def test_nothing_acknowledged_is_lost_whatever_happens_to_replicas() -> None:
+def test_no_acknowledged_record_is_lost_whatever_happens_to_replicas() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Replicas,
         settings=settings(

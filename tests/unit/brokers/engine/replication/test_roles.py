@@ -35,7 +35,7 @@ def table(tmp_path: Path) -> PartitionTable:
 
 
 class Followed(dict[tuple[str, int], tuple[int, int]]):
-    """Whom each followed partition follows, and in which leader epoch."""
+    """Records the leader and leader epoch of each followed partition."""
 
     def follow(self, partition: Partition) -> None:
         self[partition.topic, partition.index] = (partition.leader, partition.leader_epoch)
@@ -63,7 +63,7 @@ def _led(table: PartitionTable) -> list[int]:
     return sorted(partition.index for partition in table if partition.is_leader)
 
 
-def test_what_this_broker_leads_is_led_and_no_more(table: PartitionTable) -> None:
+def test_only_partitions_of_this_broker_are_led(table: PartitionTable) -> None:
     empty = ClusterImage("c")
     both = empty.with_changes(ImageDelta(topics={NAME: _topic(1, 2)}))
     roles = _roles(table)
@@ -91,7 +91,7 @@ def test_a_leadership_that_moves_away_is_resigned_and_the_log_stays(table: Parti
     assert (partition.is_leader, partition.leader_epoch) == (True, 4)
 
 
-def test_a_topic_that_vanishes_takes_its_partitions_along(table: PartitionTable) -> None:
+def test_the_partitions_of_a_deleted_topic_are_deleted(table: PartitionTable) -> None:
     empty = ClusterImage("c")
     there = empty.with_changes(ImageDelta(topics={NAME: _topic(1, 1)}))
 
@@ -100,7 +100,7 @@ def test_a_topic_that_vanishes_takes_its_partitions_along(table: PartitionTable)
     assert len(table) == 0
 
 
-def test_a_topic_made_anew_under_its_name_starts_empty(table: PartitionTable) -> None:
+def test_a_recreated_topic_starts_empty(table: PartitionTable) -> None:
     empty = ClusterImage("c")
     old = empty.with_changes(ImageDelta(topics={NAME: _topic(1)}))
     _follow(_roles(table), empty, old, old.with_changes(ImageDelta(topics={NAME: _topic(1, topic_id=b"2" * 16)})))
@@ -110,8 +110,8 @@ def test_a_topic_made_anew_under_its_name_starts_empty(table: PartitionTable) ->
     assert partition.topic_id == b"2" * 16
 
 
-def test_a_topic_made_anew_with_fewer_partitions_leaves_none_of_the_others(table: PartitionTable) -> None:
-    """Nobody read an image in which it was gone."""
+def test_a_topic_recreated_with_fewer_partitions_leaves_none_of_the_others(table: PartitionTable) -> None:
+    """No image without the topic was read."""
     empty, followed = ClusterImage("c"), Followed()
     old = empty.with_changes(ImageDelta(topics={NAME: _topic(1, 1, 2)}))
     _follow(
@@ -134,7 +134,7 @@ def test_changed_settings_reach_the_partition(table: PartitionTable) -> None:
     assert partition.config.batch_rules.batch_bytes_max == 77
 
 
-def test_at_start_logs_of_topics_deleted_meanwhile_go(table: PartitionTable) -> None:
+def test_logs_of_topics_deleted_meanwhile_are_deleted_at_start(table: PartitionTable) -> None:
     for name in (NAME, "ins-aaaaaaaa.gone"):
         table.become_leader(name, 0, b"1" * 16, 0, {}, now_ms=0)
 
@@ -143,7 +143,7 @@ def test_at_start_logs_of_topics_deleted_meanwhile_go(table: PartitionTable) -> 
     assert [partition.topic for partition in table] == [NAME]
 
 
-def test_at_start_nothing_goes_when_the_image_knows_not_one_of_the_logs(table: PartitionTable) -> None:
+def test_nothing_is_deleted_at_start_if_the_image_has_none_of_the_logs(table: PartitionTable) -> None:
     """An empty tree means a wrong tree, not that all topics are gone."""
     table.become_leader(NAME, 0, b"1" * 16, 0, {}, now_ms=0)
 
@@ -155,8 +155,8 @@ def test_at_start_nothing_goes_when_the_image_knows_not_one_of_the_logs(table: P
 
 
 def test_a_leadership_of_an_earlier_incarnation_waits_for_the_controller(table: PartitionTable) -> None:
-    """CTL-10: whoever may have lost records leads only under a leader epoch of this incarnation. Alone it may at
-    once.
+    """CTL-10: a replica that may have lost records leads only in a leader epoch of this incarnation; a single replica
+    leads at once.
     """
     shared = PartitionImage(0, (1, 2), 1, 3, (1, 2), 1, 5, written_at=90, isr_epochs=(50, 60))
     alone = PartitionImage(1, (1,), 1, 3, (1,), 1, 5, written_at=90, isr_epochs=(50,))
@@ -175,8 +175,8 @@ def test_a_leadership_of_an_earlier_incarnation_waits_for_the_controller(table: 
     assert _led(table) == [0, 1]
 
 
-def test_a_log_that_waits_for_the_controller_goes_when_its_topic_is_made_again_elsewhere(tmp_path: Path) -> None:
-    """The broker came back, and the topic was deleted before the controller had given it its leadership anew."""
+def test_a_log_waiting_for_the_controller_is_deleted_if_its_topic_is_recreated_elsewhere(tmp_path: Path) -> None:
+    """The broker came back, and the topic was deleted before the controller gave it a new leadership."""
     before = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
     before.recover(0)
     image = ClusterImage("c").with_changes(ImageDelta(brokers={1: _broker(9)}))
@@ -197,13 +197,13 @@ def test_a_log_that_waits_for_the_controller_goes_when_its_topic_is_made_again_e
 
 
 def _written_before(replicas: tuple[int, ...], *, leader: int, topic_id: bytes = b"1" * 16) -> TopicImage:
-    """A topic of one partition whose state was written before any broker of the tests registered."""
+    """Returns a topic of one partition whose state was written before any broker of the tests registered."""
     partition = PartitionImage(0, replicas, leader=leader, leader_epoch=1, isr=replicas, version=0, written_at=1)
     return TopicImage(NAME, NAME, None, topic_id, (partition,), {})
 
 
-def test_what_others_may_lead_by_now_is_not_led_until_the_cluster_was_read_anew(table: PartitionTable) -> None:
-    """CTL-4: after a pause a broker cannot know whether it was replaced. What it alone holds it leads on."""
+def test_leaderships_that_may_have_moved_are_suspended_until_the_cluster_is_read_again(table: PartitionTable) -> None:
+    """CTL-4: after a suspension a broker cannot know whether it was replaced. Single replicas are still led."""
     shared = PartitionImage(0, (1, 2), 1, 3, (1, 2), 1, 5)
     alone = PartitionImage(1, (1,), 1, 3, (1,), 1, 5)
     moved = PartitionImage(2, (1, 2), 1, 3, (1, 2), 1, 5)
@@ -238,7 +238,7 @@ def _replicated(leader: int, *, epoch: int = 0, replicas: tuple[int, ...] = (1, 
     return TopicImage(NAME, NAME, None, b"1" * 16, (partition,), {})
 
 
-def test_what_another_leads_is_followed_until_it_is_led_here(table: PartitionTable) -> None:
+def test_a_partition_is_followed_until_it_is_led_here(table: PartitionTable) -> None:
     """CTL-12."""
     empty = ClusterImage("c")
     followed = Followed()
@@ -256,7 +256,7 @@ def test_what_another_leads_is_followed_until_it_is_led_here(table: PartitionTab
     assert (followed, _led(table)) == ({}, [0])
 
 
-def test_nobody_is_followed_while_nobody_leads(table: PartitionTable) -> None:
+def test_a_partition_without_a_leader_is_not_followed(table: PartitionTable) -> None:
     empty = ClusterImage("c")
     followed = Followed()
     theirs = empty.with_changes(ImageDelta(topics={NAME: _replicated(2)}))
@@ -274,7 +274,7 @@ def test_nobody_is_followed_while_nobody_leads(table: PartitionTable) -> None:
     assert (partition.leader, partition.leader_epoch) == (-1, 1)
 
 
-def test_a_replica_that_goes_elsewhere_is_deleted_here(table: PartitionTable) -> None:
+def test_a_replica_that_moves_elsewhere_is_deleted_here(table: PartitionTable) -> None:
     """REP-32."""
     empty = ClusterImage("c")
     followed = Followed()
@@ -290,7 +290,7 @@ def test_a_replica_that_goes_elsewhere_is_deleted_here(table: PartitionTable) ->
     assert (followed, table.get(NAME, 0)) == ({}, None)
 
 
-def test_at_start_a_replica_that_went_elsewhere_meanwhile_goes(table: PartitionTable) -> None:
+def test_a_replica_that_moved_elsewhere_meanwhile_is_deleted_at_start(table: PartitionTable) -> None:
     table.become_leader(NAME, 0, b"1" * 16, 0, {}, now_ms=0)
 
     _follow(
@@ -316,7 +316,7 @@ def test_a_topic_that_is_being_deleted_is_neither_led_nor_followed(table: Partit
 
 
 class Crowd:
-    """A tenant's topic with many partitions, of which most are to be made later. Making one takes `log_ms`."""
+    """A tenant's topic with many partitions, most of which are created later; creating one takes `log_ms`."""
 
     def __init__(self, table: PartitionTable, partitions: int, log_ms: float = 0) -> None:
         self.woken = 0
@@ -339,7 +339,7 @@ class Crowd:
         self.woken += 1
 
 
-def test_very_many_partitions_are_made_in_turns(table: PartitionTable) -> None:
+def test_very_many_partitions_are_created_in_turns(table: PartitionTable) -> None:
     crowd = Crowd(table, 2 * MADE_AT_ONCE + 3)
     assert (len(_led(table)), crowd.woken) == (MADE_AT_ONCE, 1)
 
@@ -350,11 +350,11 @@ def test_very_many_partitions_are_made_in_turns(table: PartitionTable) -> None:
     assert crowd.roles.leaders == len(_led(table))
 
 
-def test_few_partitions_are_made_at_once(table: PartitionTable) -> None:
+def test_few_partitions_are_created_at_once(table: PartitionTable) -> None:
     assert Crowd(table, MADE_AT_ONCE).woken == 0
 
 
-def test_the_clusters_own_topics_are_made_in_turns_as_well(table: PartitionTable) -> None:
+def test_internal_topics_are_created_in_turns_too(table: PartitionTable) -> None:
     own = ClusterImage("c").with_changes(ImageDelta(topics={"__own": _topic(*[1] * 60, name="__own")}))
     crowd = Crowd(table, 1)
 
@@ -367,7 +367,7 @@ def test_the_clusters_own_topics_are_made_in_turns_as_well(table: PartitionTable
     assert len([partition for partition in table if partition.topic == "__own"]) == 60
 
 
-def test_a_turn_ends_when_it_was_long_enough_however_few_were_made(table: PartitionTable) -> None:
+def test_a_turn_ends_after_its_time_however_few_were_created(table: PartitionTable) -> None:
     crowd = Crowd(table, MADE_AT_ONCE, log_ms=PIECE_MS_MAX / 2)
 
     assert len(_led(table)) == 2
@@ -375,7 +375,7 @@ def test_a_turn_ends_when_it_was_long_enough_however_few_were_made(table: Partit
     assert len(_led(table)) == 4
 
 
-def test_what_is_still_to_be_made_is_made_as_the_latest_image_says(table: PartitionTable) -> None:
+def test_pending_partitions_are_created_according_to_the_latest_image(table: PartitionTable) -> None:
     crowd = Crowd(table, MADE_AT_ONCE + 2)
     moved = list(crowd.topic.partitions)
     moved[-1] = replace(moved[-1], replicas=(1, 2), isr=(1, 2), leader=2, leader_epoch=7)
@@ -392,7 +392,7 @@ def test_what_is_still_to_be_made_is_made_as_the_latest_image_says(table: Partit
     assert crowd.followed == {(NAME, MADE_AT_ONCE + 1): (2, 7)}
 
 
-def test_what_is_deleted_meanwhile_is_not_made(table: PartitionTable) -> None:
+def test_partitions_deleted_meanwhile_are_not_created(table: PartitionTable) -> None:
     crowd = Crowd(table, MADE_AT_ONCE + 2)
 
     crowd.roles.on_image(crowd.image, crowd.image.with_changes(ImageDelta(topics={NAME: None})))
@@ -401,8 +401,8 @@ def test_what_is_deleted_meanwhile_is_not_made(table: PartitionTable) -> None:
     assert list(table) == []
 
 
-def test_very_many_partitions_are_dropped_in_turns_and_led_no_longer_at_once(table: PartitionTable) -> None:
-    """Each drop costs a rename: a topic of a thousand partitions would hold the loop for 30 ms."""
+def test_very_many_partitions_are_resigned_at_once_and_deleted_in_turns(table: PartitionTable) -> None:
+    """Each deletion is a rename: a topic of a thousand partitions would block the event loop for 30 ms."""
     ticks = itertools.count()
     roles = Roles(
         broker_id=1,
@@ -430,7 +430,7 @@ def test_very_many_partitions_are_dropped_in_turns_and_led_no_longer_at_once(tab
     assert list(table) == []
 
 
-def test_a_topic_made_again_before_the_old_one_is_dropped_keeps_its_own_logs(table: PartitionTable) -> None:
+def test_a_topic_recreated_before_the_old_logs_are_deleted_keeps_its_own_logs(table: PartitionTable) -> None:
     ticks = itertools.count()
     roles = Roles(
         broker_id=1,
@@ -456,8 +456,8 @@ def test_a_topic_made_again_before_the_old_one_is_dropped_keeps_its_own_logs(tab
     assert {partition.topic_id for partition in table} == {b"2" * 16}
 
 
-def test_what_is_still_to_be_made_is_suspected_with_the_rest(table: PartitionTable) -> None:
-    """CTL-4: somebody else may lead it by now."""
+def test_pending_partitions_are_suspected_with_the_others(table: PartitionTable) -> None:
+    """CTL-4: another broker may lead it by now."""
     crowd = Crowd(table, MADE_AT_ONCE + 2)
 
     crowd.roles.suspect()
@@ -468,7 +468,7 @@ def test_what_is_still_to_be_made_is_suspected_with_the_rest(table: PartitionTab
     assert len(_led(table)) == MADE_AT_ONCE + 2
 
 
-def test_what_no_descriptor_was_left_for_is_led_once_there_is_one(table: PartitionTable) -> None:
+def test_a_partition_without_a_descriptor_is_led_once_there_is_one(table: PartitionTable) -> None:
     empty = ClusterImage("c")
     roles = _roles(table)
     with none_left():

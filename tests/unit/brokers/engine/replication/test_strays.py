@@ -1,4 +1,4 @@
-"""Logs are not deleted because ZooKeeper was lost or a document makes no sense (CTL-20, QUO-75)."""
+"""Logs are not deleted because ZooKeeper was lost or a document is unreadable (CTL-20, QUO-75)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _image(*topics: TopicImage) -> ClusterImage:
 
 @pytest.fixture
 def table(tmp_path: Path) -> PartitionTable:
-    """With logs of three topics."""
+    """A table with the logs of three topics."""
     made = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
     made.recover(0)
     for name in (ORDERS, BILLS, USAGE):
@@ -52,17 +52,17 @@ def _held(table: PartitionTable) -> set[str]:
     return {partition.topic for partition in table}
 
 
-def test_a_topic_that_the_cluster_makes_again_in_an_empty_tree_is_not_the_one_whose_log_is_here(
+def test_an_internal_topic_recreated_in_an_empty_tree_does_not_get_the_existing_log(
     table: PartitionTable,
 ) -> None:
-    """ZooKeeper came back without its data; a controller was elected and made `__usage` before this broker started."""
+    """ZooKeeper lost its data; a controller was elected and created `__usage` before this broker started."""
     _roles(table).on_image(EMPTY, _image(_topic(USAGE, MADE_AGAIN)))
 
     assert _held(table) == {ORDERS, BILLS, USAGE}
 
 
 def test_a_running_broker_keeps_its_logs_when_the_tree_is_lost(table: PartitionTable) -> None:
-    """Its session ended with the tree; somebody who started anew made the paths that the next one needs."""
+    """Its session ended with the tree; a new broker created the paths that the next session needs."""
     roles, before = _roles(table), _image(_topic(ORDERS), _topic(BILLS), _topic(USAGE))
     roles.on_image(EMPTY, before)
 
@@ -75,10 +75,10 @@ def _aside(directory: Path) -> list[str]:
     return sorted(path.name.split(".", 2)[0] for path in directory.glob("*-stray"))
 
 
-def test_what_is_made_again_in_a_lost_tree_does_not_cost_the_log_of_its_name(
+def test_a_topic_recreated_in_a_lost_tree_does_not_delete_the_log_of_its_name(
     table: PartitionTable, tmp_path: Path
 ) -> None:
-    """The brokers make their own topics at once; clients that make topics by producing do so as soon."""
+    """The brokers create their internal topics at once, and so may producers with automatic topic creation."""
     roles, before = _roles(table), _image(_topic(ORDERS), _topic(BILLS), _topic(USAGE))
     roles.on_image(EMPTY, before)
 
@@ -95,7 +95,7 @@ def test_what_is_made_again_in_a_lost_tree_does_not_cost_the_log_of_its_name(
     assert (made.topic_id, made.is_leader) == (MADE_AGAIN, True)
 
 
-def test_a_topic_made_again_elsewhere_in_a_lost_tree_does_not_cost_the_log_of_its_name(table: PartitionTable) -> None:
+def test_a_topic_recreated_elsewhere_in_a_lost_tree_does_not_delete_the_log_of_its_name(table: PartitionTable) -> None:
     roles, before = _roles(table), _image(_topic(ORDERS), _topic(USAGE))
     roles.on_image(EMPTY, before)
     elsewhere = _topic(ORDERS, MADE_AGAIN)
@@ -108,7 +108,7 @@ def test_a_topic_made_again_elsewhere_in_a_lost_tree_does_not_cost_the_log_of_it
     assert ORDERS in _held(table)
 
 
-def test_a_tree_that_is_restored_has_its_logs_back(table: PartitionTable) -> None:
+def test_a_restored_tree_gets_its_logs_back(table: PartitionTable) -> None:
     roles, before = _roles(table), _image(_topic(ORDERS), _topic(BILLS))
     roles.on_image(EMPTY, before)
     roles.on_image(before, EMPTY)
@@ -122,7 +122,7 @@ def test_a_tree_that_is_restored_has_its_logs_back(table: PartitionTable) -> Non
     assert orders.is_leader
 
 
-def test_topics_that_were_to_be_deleted_go_also_when_there_are_no_others(table: PartitionTable) -> None:
+def test_topics_being_deleted_are_deleted_even_if_there_are_no_others(table: PartitionTable) -> None:
     roles, before = _roles(table), _image(replace(_topic(ORDERS), deleting=True), _topic(BILLS))
     roles.on_image(EMPTY, before)
 
@@ -131,11 +131,11 @@ def test_topics_that_were_to_be_deleted_go_also_when_there_are_no_others(table: 
     assert _held(table) == set()
 
 
-def test_a_log_of_a_topic_that_was_being_deleted_as_the_broker_started_goes_with_it(
+def test_the_log_of_a_topic_that_is_being_deleted_at_start_is_deleted_with_it(
     table: PartitionTable, tmp_path: Path
 ) -> None:
-    """Also when the next image shows the topic that was made again under its name, which lives elsewhere (seed 10365
-    of the simulator).
+    """Also if the next image has the recreated topic of that name, which is on other brokers (seed 10365 of the
+    simulator).
     """
     table.close()
     started = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
@@ -150,10 +150,10 @@ def test_a_log_of_a_topic_that_was_being_deleted_as_the_broker_started_goes_with
     assert _held(started) == {BILLS, USAGE}
 
 
-def test_a_log_of_the_topic_before_the_one_that_is_being_deleted_as_the_broker_starts_goes(
+def test_the_log_of_an_earlier_topic_is_deleted_if_its_successor_is_being_deleted_at_start(
     table: PartitionTable, tmp_path: Path
 ) -> None:
-    """Nobody would be told of it again: what is made next under the name may live elsewhere (seed 30627)."""
+    """No later image would show it: the next topic of that name may be on other brokers (seed 30627)."""
     table.close()
     started = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
     started.recover(0)
@@ -164,8 +164,8 @@ def test_a_log_of_the_topic_before_the_one_that_is_being_deleted_as_the_broker_s
     assert _held(started) == {BILLS, USAGE}
 
 
-def test_the_log_of_a_topic_whose_documents_make_no_sense_stays(table: PartitionTable) -> None:
-    """At the next start after somebody wrote its config by hand; of all its replicas, one restart after the other."""
+def test_the_log_of_a_topic_with_unreadable_documents_stays(table: PartitionTable) -> None:
+    """At the next start after its config was edited by hand; on all its replicas, one restart after the other."""
     _roles(table).on_image(EMPTY, replace(_image(_topic(USAGE)), not_understood=frozenset({ORDERS})))
 
     assert _held(table) == {ORDERS, USAGE}

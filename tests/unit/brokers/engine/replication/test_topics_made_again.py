@@ -1,4 +1,4 @@
-"""A topic made again under a deleted one's name waits until the checkpoint files have forgotten that one (LOG-36)."""
+"""A topic with the name of a deleted one waits until the checkpoint files no longer name that one (LOG-36)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["table"]
 
 
 class Renamed:
-    """A topic of which another one was made again under its name, and what its making waits for."""
+    """A topic that was recreated with its name, and the pending steps of its creation."""
 
     def __init__(self, table: PartitionTable, *, is_seen_deleted: bool) -> None:
         self.table, self.wanted, self.woken = table, 0, 0
@@ -50,10 +50,8 @@ class Renamed:
 
 
 @pytest.mark.parametrize("is_seen_deleted", [True, False])
-def test_a_topic_made_again_under_its_name_waits_for_the_checkpoints_and_nobody_with_it(
-    table: PartitionTable, is_seen_deleted: bool
-) -> None:
-    """LOG-36: a crash would give the new log the recovery point of the one before; writing files takes milliseconds."""
+def test_only_a_recreated_topic_waits_for_the_checkpoints(table: PartitionTable, is_seen_deleted: bool) -> None:
+    """LOG-36: after a crash the new log would get the old recovery point; writing the files takes milliseconds."""
     renamed = Renamed(table, is_seen_deleted=is_seen_deleted)
 
     assert [partition.topic for partition in table] == ["other"]
@@ -69,7 +67,7 @@ def test_a_topic_made_again_under_its_name_waits_for_the_checkpoints_and_nobody_
     assert not table.flusher.outdated
 
 
-def test_what_is_deleted_while_checkpoints_are_written_waits_for_the_next_ones(table: PartitionTable) -> None:
+def test_a_topic_deleted_during_a_checkpoint_waits_for_the_next_one(table: PartitionTable) -> None:
     renamed = Renamed(table, is_seen_deleted=True)
     batch = table.flusher.plan_checkpoints()
     assert batch is not None
@@ -90,7 +88,7 @@ def test_what_is_deleted_while_checkpoints_are_written_waits_for_the_next_ones(t
     assert table.get("other", 0) is None
 
 
-def test_checkpoints_that_cannot_be_written_keep_nothing_from_being_made(table: PartitionTable) -> None:
+def test_failing_checkpoints_do_not_prevent_creations(table: PartitionTable) -> None:
     renamed = Renamed(table, is_seen_deleted=True)
 
     renamed.roles.on_checkpoint(is_written=False)
@@ -99,7 +97,7 @@ def test_checkpoints_that_cannot_be_written_keep_nothing_from_being_made(table: 
     assert sorted(_led(table)) == [0, 0, 1]
 
 
-def test_what_waits_for_checkpoints_is_suspected_with_the_rest(table: PartitionTable) -> None:
+def test_partitions_waiting_for_checkpoints_are_suspected_with_the_others(table: PartitionTable) -> None:
     renamed = Renamed(table, is_seen_deleted=True)
 
     renamed.roles.suspect()
@@ -108,7 +106,7 @@ def test_what_waits_for_checkpoints_is_suspected_with_the_rest(table: PartitionT
     assert table.get(NAME, 0) is None
 
 
-def test_a_flush_has_the_checkpoint_files_forget_what_was_deleted(table: PartitionTable) -> None:
+def test_a_flush_removes_deleted_partitions_from_the_checkpoint_files(table: PartitionTable) -> None:
     for number in range(100):
         table.become_leader(f"t{number}", 0, b"1" * 16, 0, {}, now_ms=0)
         table.delete(f"t{number}", 0, now_ms=0)

@@ -1,4 +1,4 @@
-"""Where logs that parted meet again: every history ends at the last record that both have (REP-15, KIP-279)."""
+"""Truncation of diverged logs: every history ends at the last common record (REP-15, KIP-279)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROUNDS_MAX = 50
 
 
 def epochs_of(history: list[int], led_in: int | None = None) -> LeaderEpochs:
-    """`history` is the epoch of each offset; `led_in` an epoch that began and in which nothing was written."""
+    """Returns the epochs of a log; `history` has the epoch of each offset, and `led_in` is an epoch without records."""
     epochs = LeaderEpochs("", Path())
     for offset, epoch in enumerate(history):
         if epoch > epochs.latest:
@@ -27,11 +27,11 @@ def epochs_of(history: list[int], led_in: int | None = None) -> LeaderEpochs:
 
 @st.composite
 def parted_logs(draw: st.DrawFn) -> tuple[list[int], list[int], int]:
-    """(follower, leader, common length): one shared past, then leaders that the other one never heard of."""
+    """Draws (follower, leader, common length): a common past, then separate leaders without knowledge of each other."""
     common = list(accumulate(draw(st.lists(st.integers(0, 2), max_size=12))))
     last = common[-1] if common else 0
     steps = st.lists(st.integers(0, 3), max_size=10)
-    # After they parted one has odd epochs and the other even ones; one of the two may have gone on in the last epoch.
+    # After the divergence one has odd epochs and the other even ones; one of them may continue the last common epoch.
     odd = [2 * (last // 2 + 1 + step) + 1 for step in accumulate(draw(steps))]
     even = [2 * (last // 2 + 1 + step) for step in accumulate(draw(steps))]
     goes_on = [last] * draw(st.integers(0, 3)) if common else []
@@ -41,11 +41,13 @@ def parted_logs(draw: st.DrawFn) -> tuple[list[int], list[int], int]:
 
 
 @given(parted_logs(), st.booleans())
-def test_a_follower_ends_with_exactly_what_both_have(logs: tuple[list[int], list[int], int], idle_epoch: bool) -> None:
+def test_a_follower_ends_with_exactly_the_common_prefix(
+    logs: tuple[list[int], list[int], int], idle_epoch: bool
+) -> None:
     follower, leader, common = logs
     current = max([*follower, *leader, 0]) + 2
     leader_epochs = epochs_of(leader, led_in=current)
-    # A follower that led for a moment remembers an epoch of which it has no record.
+    # A follower that led for a moment has an epoch without records.
     own_epochs = epochs_of(follower, led_in=current - 1 if idle_epoch else None)
     for _ in range(ROUNDS_MAX):
         if own_epochs.latest < 0:
@@ -63,7 +65,7 @@ def test_a_follower_ends_with_exactly_what_both_have(logs: tuple[list[int], list
     assert follower == leader[: len(follower)]
 
 
-def test_what_the_leader_does_not_have_is_cut_and_what_it_does_not_reach_is_kept() -> None:
+def test_records_unknown_to_the_leader_are_truncated_and_common_ones_are_kept() -> None:
     epochs = epochs_of([1, 1, 2, 2, 5])
     assert truncation_offset(epochs, 5, leader_epoch=2, leader_end_offset=3) == 3
     assert truncation_offset(epochs, 5, leader_epoch=2, leader_end_offset=9) == 4
@@ -72,7 +74,7 @@ def test_what_the_leader_does_not_have_is_cut_and_what_it_does_not_reach_is_kept
     assert truncation_offset(epochs, 5, leader_epoch=0, leader_end_offset=0) == 0
 
 
-def test_an_offset_out_of_range_is_complete_by_both_ends_of_the_leaders_log() -> None:
+def test_an_out_of_range_offset_is_resolved_by_both_ends_of_the_leaders_log() -> None:
     """REP-9."""
     assert after_out_of_range(10, leader_start_offset=0, leader_end_offset=7) == OutOfRange(truncate_to=7)
     assert after_out_of_range(10, leader_start_offset=12, leader_end_offset=20) == OutOfRange(restart_at=12)

@@ -1,4 +1,4 @@
-"""Builders for log tests: a log in a directory, batches of any size, and the naive list it is compared with."""
+"""Builders for log tests: a log in a directory, batches of any size, and a plain list for comparison."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reopen(
 
 
 def append(log: Log, records: list[Record], *, epoch: int = 0, codec: int = 0, now_ms: int = NOW_MS) -> int:
-    """Appends the records as one batch; answers the base offset."""
+    """Appends the records as one batch and returns its base offset."""
     data = memoryview(build_batch(records, codec=codec))
     log.epochs.assign(epoch, log.log_end_offset)
     return log.append(data, len(records) - 1, max(r.timestamp_ms for r in records), epoch, now_ms)
@@ -45,7 +45,7 @@ def values(count: int, *, size: int = 20, stamp_ms: int = NOW_MS) -> list[Record
 
 
 def read_all(log: Log, *, from_offset: int | None = None, max_bytes: int = 1 << 20) -> list[tuple[int, Record]]:
-    """Every record from an offset on, read as a consumer does, slice after slice."""
+    """Returns every record from an offset on, read slice by slice as a consumer does."""
     offset = log.log_start_offset if from_offset is None else from_offset
     result: list[tuple[int, Record]] = []
     while (piece := log.read(offset, max_bytes, log.log_end_offset, min_one_batch=True)) is not None:

@@ -1,5 +1,7 @@
-"""The crash matrix (LOG-41): scripted runs, a crash before and within each of their file operations, and again at each
-operation of the start that follows. What is left is opened by the broker's own recovery and compared with the model.
+"""Crash matrix (LOG-41): scripted runs with a crash before and within each file operation and during the start after
+it.
+
+The broker's own recovery opens the remains, which are then compared with the model.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from tests.simulation.log import SimulatedLog
 from tests.simulation.matrix import Effort, crash_everywhere, quick_directory
 from tests.testkit import depth
 
-# The suite kills at every step, takes the power away at some, and crashes some of the starts that follow.
-# `PENSTOCK_CRASH_ALL=1` leaves out nothing (many minutes); `PENSTOCK_CRASH_PIECE=2/5` is the second of five pieces of
-# each run.
+# The suite crashes at every step, cuts the power at some, and crashes some of the following starts.
+# `PENSTOCK_CRASH_ALL=1` tries everything (many minutes); `PENSTOCK_CRASH_PIECE=2/5` is the second of five parts of each
+# run.
 PIECE_OF_DAY = "1/1" if depth.LONG else f"{depth.part_of_day(4) + 1}/4"
 PIECE, PIECES = map(int, os.environ.get("PENSTOCK_CRASH_PIECE", PIECE_OF_DAY).split("/"))
 EFFORT = (Effort() if os.environ.get("PENSTOCK_CRASH_ALL", "0") != "0" else Effort(3, 1, 40))._replace(
@@ -139,7 +141,7 @@ def cleanings(log: SimulatedLog) -> None:
 
 
 def transactions(log: SimulatedLog) -> None:
-    """Some end in another segment than they begin in, and some after a clean stop."""
+    """Some transactions end in another segment than they begin in, and some after a clean stop."""
     log.append(1)
     log.append(2, producer=3, transactional=True)
     log.append(1, producer=4, transactional=True)
@@ -183,7 +185,9 @@ def test_a_crash_at_any_step_keeps_every_promise(
         disk.end_process()
 
         def check(left: Path, step: int, power_lost: bool) -> None:
-            """The start keeps every promise, the log takes appends, and a clean stop keeps them."""
+            """Checks that the start keeps every promise, that the log takes appends, and that a clean stop preserves
+            them.
+            """
             disk = Disk(left)
             with disk.recording():
                 again = SimulatedLog(left, disk=disk, epoch=EPOCH_AFTER, compacted=log.compacted)

@@ -1,4 +1,6 @@
-"""A damaged index costs time, never records: bits of every byte of the indexes flipped, then read (LOG-14)."""
+"""Damaged indexes cost time and never lose records: bits of every index byte are flipped, then the log is read
+(LOG-14).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from brokers.engine.storage.log import Log, LogConfig
 from brokers.engine.storage.lookups import first_at_or_after
 from tests.unit.brokers.engine.storage.logs import NOW_MS, append, new_log, read_all, reopen, values
 
-# Each batch its own index entry; two closed segments and the active one.
+# Each batch has its own index entry; there are two closed segments and the active one.
 SMALL = LogConfig(segment_bytes=420, index_limits=(50, 10_000))
 BATCHES = 7
 RECORDS = 2
@@ -36,7 +38,7 @@ def stopped(tmp_path: Path) -> Path:
 
 
 def damaged(stopped: Path, suffix: str) -> Iterator[Path]:
-    """Copies of the directory, each with one bit of one such file flipped: low and high ones, and the sign's."""
+    """Yields copies of the directory, each with one flipped bit (low, high or sign) in one file of that suffix."""
     copy = stopped.parent / "copy"
     for file in sorted(stopped.glob(f"*{suffix}")):
         whole = file.read_bytes()
@@ -51,7 +53,7 @@ def damaged(stopped: Path, suffix: str) -> Iterator[Path]:
 
 
 def check_reads(log: Log) -> None:
-    """From every offset a read begins with the batch that holds it, and holds whole batches."""
+    """Checks from every offset that a read begins with the batch that contains it and returns whole batches."""
     for offset in range(BATCHES * RECORDS):
         for max_bytes in (1, 250):
             result = log.read(offset, max_bytes, log.log_end_offset, min_one_batch=True)
@@ -94,7 +96,7 @@ def test_a_rotten_end_found_at_a_clean_start_is_cut_not_appended_to(stopped: Pat
 
 
 def test_a_base_offset_out_of_range_ends_the_log(stopped: Path) -> None:
-    """It is under no checksum: the next segment's base, or what an index can name, bounds it (LOG-36)."""
+    """No checksum covers it; the base of the next segment, or what an index can express, limits it (LOG-36)."""
     for file in sorted(stopped.glob("*.log"), reverse=True):
         content = bytearray(file.read_bytes())
         content[0] ^= 0x40
@@ -109,7 +111,7 @@ def test_a_base_offset_out_of_range_ends_the_log(stopped: Path) -> None:
 def test_a_start_that_is_killed_while_it_mends_an_index_leaves_aborted_transactions_aborted(
     tmp_path: Path, lost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a segment before the recovery point the next start believes the indexes, if none of them contradicts it."""
+    """The next start trusts the indexes of a segment before the recovery point if none contradicts the log."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     record = [Record(NOW_MS, b"k", b"aborted")]

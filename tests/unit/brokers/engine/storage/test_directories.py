@@ -1,4 +1,4 @@
-"""A log directory belongs to one broker process at a time, whoever wrote its program (LOG-2)."""
+"""A log directory belongs to one broker process at a time, of Penstock or of Apache Kafka (LOG-2)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("kind", ["flock", "lockf"])
-def test_a_directory_that_another_process_holds_is_refused_until_that_ends(tmp_path: Path, kind: str) -> None:
+def test_a_directory_locked_by_another_process_is_refused_until_that_process_ends(tmp_path: Path, kind: str) -> None:
     command = [sys.executable, "-c", HOLD.format(kind=kind), str(tmp_path / LOCK_FILE)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None

@@ -1,4 +1,4 @@
-"""A disk that refuses each operation of a run in turn: the root is given up, what was acknowledged stays (LOG-3)."""
+"""A disk that fails each operation of a run in turn: the root goes offline and acknowledged records stay (LOG-3)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FULL, BROKEN = errno.ENOSPC, errno.EIO
 
 
 def produced(log: SimulatedLog, acked: list[Record]) -> None:
-    """One batch; what is answered with an error must not be served, now or later."""
+    """Appends one batch; a batch that was answered with an error must never be served."""
     records = [Record(NOW_MS, b"k", b"%d." % len(acked) + b"x" * 60), Record(NOW_MS, b"k", b"y")]
     answer = log.partition.append(memoryview(build_batch(records)), NOW_MS, acks=1, produce_version=9)
     if answer.error_code == error_codes.NONE:
@@ -33,14 +33,14 @@ def produced(log: SimulatedLog, acked: list[Record]) -> None:
 
 
 def run(log: SimulatedLog, acked: list[Record]) -> None:
-    """Appends, rolls, flushes, checkpoints, retention, and the clean stop."""
+    """Runs appends, rolls, flushes, checkpoints, retention and a clean stop."""
     for _ in range(2):
         for _ in range(BATCHES):
             produced(log, acked)
         if not log.partition.offline:
             try:
                 log.partition.log.roll(NOW_MS)
-            except StorageFailed as failure:  # as `Partition.append` hears it
+            except StorageFailed as failure:  # handled like in `Partition.append`
                 log.table.directory_failed(failure)
         batch = log.table.flusher.plan_flush()
         batch.run()
@@ -51,7 +51,7 @@ def run(log: SimulatedLog, acked: list[Record]) -> None:
 
 @pytest.mark.parametrize("refused", [FULL, BROKEN])
 @pytest.mark.parametrize("lasting", [False, True])
-def test_an_error_at_any_operation_is_told_and_loses_nothing_acknowledged(refused: int, lasting: bool) -> None:
+def test_an_error_at_any_operation_is_reported_and_loses_no_acknowledged_record(refused: int, lasting: bool) -> None:
     step = sent = 0
     while True:
         with quick_directory() as home:
@@ -76,7 +76,7 @@ def test_an_error_at_any_operation_is_told_and_loses_nothing_acknowledged(refuse
                 if attempts <= step:
                     break
                 sent += 1
-                assert top in log.table.offline_directories, f"nobody was told of {refused} at operation {step}"
+                assert top in log.table.offline_directories, f"{refused} at operation {step} was not reported"
                 assert os.strerror(refused) in log.table.offline_directories[top]
                 refusal = log.partition.append(
                     memoryview(build_batch([Record(0, None, b"")])), 0, acks=1, produce_version=9

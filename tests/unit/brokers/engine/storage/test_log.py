@@ -1,4 +1,4 @@
-"""The log against a naive list: appends, rolls, reads, restarts, retention, truncation (LOG-15 to LOG-26)."""
+"""The log against a plain list: appends, rolls, reads, restarts, retention, truncation (LOG-15 to LOG-26)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ batches = st.lists(
 
 @settings(max_examples=60)
 @given(batches, st.integers(1, 3_000), st.data())
-def test_a_log_answers_like_a_list(shape: list[tuple[int, int, int, int]], max_bytes: int, data: st.DataObject) -> None:
-    """Reads from every offset, by any size; time lookups against a scan; the same after a clean restart."""
+def test_a_log_returns_the_same_records_as_a_list(
+    shape: list[tuple[int, int, int, int]], max_bytes: int, data: st.DataObject
+) -> None:
+    """Compares reads from every offset with any size, and time lookups with a scan; again after a clean restart."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch) / "t-0"
         log = new_log(directory, SMALL)
@@ -64,7 +66,7 @@ def test_a_log_answers_like_a_list(shape: list[tuple[int, int, int, int]], max_b
             assert report == (0, 0, True, 0, 0, ())
 
 
-def test_a_read_starts_at_the_batch_that_holds_the_offset(tmp_path: Path) -> None:
+def test_a_read_starts_at_the_batch_that_contains_the_offset(tmp_path: Path) -> None:
     """LOG-22, LOG-23."""
     log = new_log(tmp_path / "t-0")
     for _ in range(4):
@@ -76,8 +78,8 @@ def test_a_read_starts_at_the_batch_that_holds_the_offset(tmp_path: Path) -> Non
     piece.release()
 
 
-def test_a_read_ends_at_the_limit_and_at_the_end_gives_nothing(tmp_path: Path) -> None:
-    """LOG-24, REP-3: nothing at or above the high watermark."""
+def test_a_read_ends_at_the_limit_and_returns_nothing_at_the_log_end(tmp_path: Path) -> None:
+    """LOG-24, REP-3: no record at or above the high watermark is returned."""
     log = new_log(tmp_path / "t-0", SMALL)
     for _ in range(60):
         append(log, values(5))
@@ -91,7 +93,7 @@ def test_a_read_ends_at_the_limit_and_at_the_end_gives_nothing(tmp_path: Path) -
     assert log.read(300, 1 << 20, 300, min_one_batch=True) is None
 
 
-def test_the_first_batch_is_whole_however_small_the_limit(tmp_path: Path) -> None:
+def test_the_first_batch_is_whole_with_any_size_limit(tmp_path: Path) -> None:
     """WIRE-28."""
     log = new_log(tmp_path / "t-0")
     append(log, values(50))
@@ -120,8 +122,8 @@ def test_segments_roll_by_size_and_by_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clock_ms", [0, ROLLED_SMALL_MS_MIN - 1])
-def test_times_that_a_producer_makes_up_do_not_make_a_segment_of_each_batch(tmp_path: Path, clock_ms: int) -> None:
-    """LOG-16: by time a log of several segments closes a small one after a minute of the broker's own clock."""
+def test_invented_timestamps_do_not_create_a_segment_per_batch(tmp_path: Path, clock_ms: int) -> None:
+    """LOG-16: a small segment of a log with several is rolled by time after one minute of the broker's clock."""
     log = new_log(tmp_path / "t-0", LogConfig(segment_ms=60_000))
     for day in range(ROLLED_RAPIDLY_MAX):
         append(log, values(1, stamp_ms=NOW_MS + day * 86_400_000))
@@ -135,8 +137,8 @@ def test_times_that_a_producer_makes_up_do_not_make_a_segment_of_each_batch(tmp_
     assert len(log.segments) == ROLLED_RAPIDLY_MAX + 2, "a clock that was set back holds nothing up"
 
 
-def test_a_segment_that_has_grown_is_closed_by_time_after_a_second(tmp_path: Path) -> None:
-    """Old records that are copied quickly lie in segments by their own times, for retention."""
+def test_a_large_segment_is_rolled_by_time_after_one_second(tmp_path: Path) -> None:
+    """Old records that are copied quickly lie in segments by their own timestamps, as retention requires."""
     log = new_log(tmp_path / "t-0", LogConfig(segment_ms=60_000))
 
     def fill(day: int, clock_ms: int) -> int:
@@ -153,14 +155,14 @@ def test_a_segment_that_has_grown_is_closed_by_time_after_a_second(tmp_path: Pat
 
 @pytest.mark.parametrize("interval_bytes", [0, 100, 4096])
 def test_a_log_counts_the_blocks_of_all_its_files(tmp_path: Path, interval_bytes: int) -> None:
-    """Indexes and snapshots count too, of closed segments as they lie on the disk, and after a restart."""
+    """Indexes and snapshots of closed segments count too, as they are on disk, also after a restart."""
     log = new_log(tmp_path / "t-0", LogConfig(segment_bytes=20_000, index_limits=(interval_bytes, 10_000)))
     append(log, values(1))
     while len(log.segments) < 12:
         append(log, values(1, size=100))
 
     def files_bytes() -> int:
-        """Returns the blocks of all segments' files; the snapshot of a clean stop is no segment's."""
+        """Returns the disk space of all files of the segments; the snapshot of a clean stop belongs to no segment."""
         bases, suffixes = (
             {segment.base_offset for segment in log.segments},
             (".log", ".index", ".timeindex", ".snapshot"),
@@ -272,7 +274,7 @@ def test_index_lookups_never_pass_the_batch_a_scan_finds(tmp_path: Path, interva
 
 
 def test_bytes_between_two_offsets_are_those_of_all_segments_between(tmp_path: Path) -> None:
-    """WIRE-27: a reader behind a long transaction waits for these."""
+    """WIRE-27: a reader behind a long transaction waits for that many bytes."""
     log = new_log(tmp_path / "t-0", SMALL)
     for _ in range(12):
         append(log, values(2, size=300))

@@ -1,7 +1,7 @@
-"""Any run of appends, rolls, flushes, truncations, deletions and restarts equals a list (LOG-15 to LOG-39).
+"""Random runs of appends, rolls, flushes, truncations, deletions and restarts against a list (LOG-15 to LOG-39).
 
-A run is a string of bytes, two to a step: cheap to draw, and it shrinks to the shortest run that fails. Thousands of
-small runs belong to the suite; `make simulate` goes on from there, with a disk that loses power.
+A run is a byte string with two bytes per step: cheap to draw, and it shrinks to the shortest failing run. The suite
+runs thousands of small ones; `make simulate` adds a disk that loses power.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FILES: Final = OpenFiles(limit=8)
 
 
 class Modelled:
-    """A log beside what it must hold: `records` by offset, `start`, the last batch of each producer."""
+    """A log with its expected content: `records` by offset, `start`, and the last batch of each producer."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -132,7 +132,7 @@ class Modelled:
         self.check()
 
     def check(self) -> None:
-        """Everything is read; how it is looked up is left to the end of a run."""
+        """Reads everything; lookups are checked at the end of a run only."""
         log = self.log
         log.check()
         assert (log.log_start_offset, log.log_end_offset) == (self.start, len(self.records))

@@ -1,4 +1,4 @@
-"""Who may touch what of a file that is being read from the disk (LOG-22, decision 55)."""
+"""Division of work between threads and the event loop for a file that is read from disk (LOG-22, decision 55)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE_BYTES = 3 * WARM_BYTES
 
 @pytest.fixture
 def path(disk_path: Path) -> Path:
-    """A file of holes: as long as any, and the disk has nothing to do with it."""
+    """A sparse file: long, and without disk activity."""
     path = disk_path / "00000000000000000000.log"
     with path.open("wb") as file:
         file.truncate(SIZE_BYTES)
@@ -37,7 +37,7 @@ def fd(path: Path) -> Iterator[int]:
 
 
 def open_descriptors(fd: int) -> int:
-    """Of the file of `fd`: others of this process come and go."""
+    """Returns the open descriptors of the file of `fd`, without others of this process."""
     file = os.fstat(fd)
     count = 0
     for link in Path("/proc/self/fd").iterdir():
@@ -46,11 +46,11 @@ def open_descriptors(fd: int) -> int:
     return count
 
 
-def test_nothing_is_beyond_before_anything_was_pulled_in() -> None:
+def test_no_range_is_beyond_before_the_first_prefetch() -> None:
     assert not ReadAhead().is_beyond(0, SIZE_BYTES)
 
 
-def test_the_loop_stays_behind_the_place_that_a_thread_has_come_to(fd: int) -> None:
+def test_the_loop_stays_behind_the_position_of_the_thread(fd: int) -> None:
     ahead = ReadAhead()
     ahead.prefetch(fd, MIB, 100 * KIB)
     until = MIB + 100 * KIB
@@ -62,7 +62,7 @@ def test_the_loop_stays_behind_the_place_that_a_thread_has_come_to(fd: int) -> N
     assert not ahead.is_beyond(0, KIB)
 
 
-def test_what_is_asked_for_is_pulled_in_and_more_for_a_reader_who_goes_on(path: Path, fd: int) -> None:
+def test_the_range_is_prefetched_and_more_for_a_sequential_reader(path: Path, fd: int) -> None:
     ahead = ReadAhead()
     forget(path)
     ahead.prefetch(fd, 0, 100 * KIB)
@@ -72,7 +72,7 @@ def test_what_is_asked_for_is_pulled_in_and_more_for_a_reader_who_goes_on(path: 
     assert cached_pages(path) * os.sysconf("SC_PAGESIZE") >= 100 * KIB + PREFETCHED_BYTES
 
 
-def test_a_thread_goes_through_what_a_reader_has_left_out(path: Path, fd: int) -> None:
+def test_a_thread_also_reads_a_range_that_a_reader_skipped(path: Path, fd: int) -> None:
     ahead = ReadAhead()
     ahead.prefetch(fd, 0, 100 * KIB)
     forget(path)
@@ -81,7 +81,7 @@ def test_a_thread_goes_through_what_a_reader_has_left_out(path: Path, fd: int) -
     assert cached_pages(path) * os.sysconf("SC_PAGESIZE") >= 2 * MIB - 100 * KIB
 
 
-def test_a_file_that_was_gone_through_to_its_end_is_the_loops_again(fd: int) -> None:
+def test_a_file_that_was_read_to_its_end_is_read_by_the_loop_again(fd: int) -> None:
     ahead = ReadAhead()
     ahead.prefetch(fd, SIZE_BYTES - MIB, 100 * KIB)
     assert ahead.is_beyond(SIZE_BYTES - MIB, SIZE_BYTES)
@@ -90,7 +90,7 @@ def test_a_file_that_was_gone_through_to_its_end_is_the_loops_again(fd: int) -> 
     assert not ahead.is_beyond(SIZE_BYTES, SIZE_BYTES + 1), "what is appended next is in memory"
 
 
-def test_the_loop_goes_on_alone_when_the_disk_had_no_part_for_long(fd: int) -> None:
+def test_the_loop_reads_alone_after_many_bytes_without_disk_reads(fd: int) -> None:
     ahead = ReadAhead()
     at = prefetches = 0
     while prefetches == 0 or ahead.is_beyond(at, at + KIB):
@@ -101,7 +101,7 @@ def test_the_loop_goes_on_alone_when_the_disk_had_no_part_for_long(fd: int) -> N
     assert prefetches <= WARM_BYTES // PREFETCHED_BYTES + 2
 
 
-def test_readers_at_several_places_of_one_file_are_told_apart(fd: int) -> None:
+def test_readers_at_several_positions_of_one_file_are_tracked_separately(fd: int) -> None:
     ahead = ReadAhead()
     places = [at * 2 * MARKED_BYTES for at in range(READERS_MAX + 1)]
     for place in places:
@@ -112,7 +112,7 @@ def test_readers_at_several_places_of_one_file_are_told_apart(fd: int) -> None:
     assert not ahead.is_beyond(first, first + MIB + 1), "one too many: the kernel reads ahead for it"
 
 
-def test_without_a_free_descriptor_it_is_read_by_the_one_there_is(
+def test_without_a_free_descriptor_the_readers_descriptor_is_used(
     path: Path, fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none_left(*_: object) -> int:
@@ -126,7 +126,7 @@ def test_without_a_free_descriptor_it_is_read_by_the_one_there_is(
     assert os.fstat(fd).st_size == SIZE_BYTES, "still open"
 
 
-def test_a_reader_who_goes_on_costs_one_descriptor(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sequential_reader_uses_one_descriptor(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
     really_open = os.open
 
@@ -142,7 +142,7 @@ def test_a_reader_who_goes_on_costs_one_descriptor(fd: int, monkeypatch: pytest.
     ahead.clear()
 
 
-def test_no_descriptor_stays_open_when_no_reader_goes_on(fd: int) -> None:
+def test_no_descriptor_stays_open_without_a_sequential_reader(fd: int) -> None:
     before = open_descriptors(fd)
     ahead = ReadAhead()
     ahead.prefetch(fd, 0, MIB)
@@ -154,7 +154,7 @@ def test_no_descriptor_stays_open_when_no_reader_goes_on(fd: int) -> None:
     assert open_descriptors(fd) == before, "at the end of the file"
 
 
-def test_threads_that_pull_at_once_have_a_descriptor_each(fd: int) -> None:
+def test_concurrent_prefetches_use_a_descriptor_each(fd: int) -> None:
     before = open_descriptors(fd)
     ahead = ReadAhead()
     with ThreadPoolExecutor(4) as threads:
@@ -165,7 +165,7 @@ def test_threads_that_pull_at_once_have_a_descriptor_each(fd: int) -> None:
     assert open_descriptors(fd) == before
 
 
-def test_a_file_that_is_opened_again_begins_anew(path: Path) -> None:
+def test_a_reopened_file_starts_without_read_ahead_state(path: Path) -> None:
     file = SegmentFile(str(path), path.parent, OpenFiles())
     file.ahead.prefetch(file.open(), 0, MIB)
     assert file.ahead.is_beyond(0, MIB + 1)

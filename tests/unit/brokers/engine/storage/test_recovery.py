@@ -1,4 +1,4 @@
-"""After a crash the log is a prefix of what was written: every batch before the damage is kept (LOG-34 to LOG-41)."""
+"""Recovery after a crash keeps a prefix of the log: every batch before the damage (LOG-34 to LOG-41)."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def test_a_flipped_bit_in_the_tail_ends_the_log_before_that_batch(tmp_path: Path
     whole = file.read_bytes()
     for at in range(start, len(whole)):
         if start + 12 <= at < start + 16:
-            continue  # the leader epoch is outside the checksum
+            continue  # no checksum covers the leader epoch
         damaged = bytearray(whole)
         damaged[at] ^= 0x10
         file.write_bytes(damaged)
         again, _ = reopen(tmp_path / "t-0", clean=False)
         if start <= at < start + 8 and again.log_end_offset != 3:
-            # A base offset that only grew is not under the checksum either: a gap, offsets still monotone.
+            # No checksum covers an increased base offset either: it leaves a hole, with offsets still increasing.
             assert again.log_end_offset > 7
             continue
         assert again.log_end_offset == 3, at
@@ -60,7 +60,7 @@ def test_a_flipped_bit_in_the_tail_ends_the_log_before_that_batch(tmp_path: Path
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 200)), min_size=1, max_size=25), st.data())
 def test_a_file_cut_anywhere_leaves_a_prefix(shape: list[tuple[int, int]], data: st.DataObject) -> None:
-    """Cuts any segment at any byte: what lies before the damage survives, offsets stay monotone."""
+    """Cuts any segment at any byte: batches before the damage survive and offsets stay increasing."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch) / "t-0"
         log = new_log(directory, SMALL)
@@ -101,7 +101,7 @@ def test_only_segments_from_the_recovery_point_on_are_read_again(tmp_path: Path)
 
 
 def test_a_segment_that_ends_at_the_recovery_point_is_read_again_for_its_indexes(tmp_path: Path) -> None:
-    """It was flushed before it was closed, and its time index got its last entry after that."""
+    """The segment was flushed before it was closed, and its time index got its last entry after that."""
     log = new_log(tmp_path / "t-0", SMALL)
     for at in range(40):
         append(log, values(1, stamp_ms=NOW_MS + at))
@@ -138,7 +138,7 @@ def test_a_bad_index_is_rebuilt(tmp_path: Path, suffix: str, damage: str) -> Non
     assert len(read_all(again, max_bytes=100)) == log.log_end_offset
 
 
-def test_debris_of_a_crash_is_tidied(tmp_path: Path) -> None:
+def test_debris_of_a_crash_is_removed(tmp_path: Path) -> None:
     """LOG-35."""
     log = new_log(tmp_path / "t-0", SMALL)
     append(log, values(3))
@@ -152,8 +152,8 @@ def test_debris_of_a_crash_is_tidied(tmp_path: Path) -> None:
     assert again.log_end_offset == 3
 
 
-def test_what_is_no_file_of_a_log_is_told_and_left_alone(tmp_path: Path) -> None:
-    """A person's copy or note is not in the way of a start, nor of a swap that a crash interrupted."""
+def test_foreign_files_are_reported_and_ignored(tmp_path: Path) -> None:
+    """A copy or a note of a person disturbs neither a start nor a swap that a crash interrupted."""
     directory = tmp_path / "t-0"
     log = new_log(directory, SMALL)
     append(log, values(3))
@@ -167,10 +167,10 @@ def test_what_is_no_file_of_a_log_is_told_and_left_alone(tmp_path: Path) -> None
     again, report = reopen(directory, SMALL, clean=True)
     assert again.log_end_offset == 3
     assert sorted(damage.file for damage in report.damages) == sorted(
-        str(directory / item) for item in files + directories
+        str(directory / name) for name in files + directories
     )
-    assert all("left alone" in damage.what for damage in report.damages)
-    assert {item.name for item in directory.iterdir()} > {*files, *directories}
+    assert all("ignored" in damage.what for damage in report.damages)
+    assert {file.name for file in directory.iterdir()} > {*files, *directories}
 
 
 def test_a_log_below_its_checkpointed_start_restarts_there(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A log whose records were all deleted gives its last segment back too."""
+"""Deletion of the last segment of a log whose records were all deleted."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ SEGMENTS = (SegmentFacts(0, 100, 0), SegmentFacts(10, 100, 0))
 FOR_EVER = RetentionRules(retention_ms=-1)
 
 
-def test_last_segment_goes_when_every_record_of_it_was_deleted() -> None:
+def test_the_last_segment_is_deleted_when_all_its_records_were_deleted() -> None:
     assert deletable(SEGMENTS, FOR_EVER, log_start_offset=20, log_end_offset=20, high_watermark=20, now_ms=0) == 2
 
 
-def test_last_segment_stays_while_it_holds_a_record() -> None:
+def test_the_last_segment_stays_while_it_has_a_record() -> None:
     assert deletable(SEGMENTS, FOR_EVER, log_start_offset=19, log_end_offset=20, high_watermark=20, now_ms=0) == 1
 
 
-def test_last_segment_stays_while_a_replica_may_lack_what_is_in_it() -> None:
+def test_the_last_segment_stays_while_a_replica_may_lack_its_records() -> None:
     assert deletable(SEGMENTS, FOR_EVER, log_start_offset=20, log_end_offset=20, high_watermark=19, now_ms=0) == 1

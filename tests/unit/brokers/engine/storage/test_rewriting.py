@@ -59,7 +59,9 @@ def stored(log: Log) -> Stored:
 
 
 def wrapper(magic: int, messages: Stored, codec: int, attributes: int = 0) -> bytes:
-    """As a broker stored it: the last offset outside, inside relative ones (format 1) or the true ones (format 0)."""
+    """Returns a compressed wrapper as brokers stored it: last offset outside; inside relative (format 1) or absolute
+    ones.
+    """
     first, last = messages[0][0], messages[-1][0]
     inner = b"".join(
         encode_message(magic, offset - first if magic else offset, time_ms, key, value)
@@ -74,7 +76,7 @@ FIELD = st.none() | st.binary(max_size=40)
 
 @st.composite
 def segments(draw: st.DrawFn) -> tuple[int, list[tuple[int, Stored]]]:
-    """(format, entries): each the codec and the messages that lie behind it, with gaps as cleaning leaves them."""
+    """Draws (format, entries): each entry has a codec and its messages, with gaps as compaction leaves them."""
     magic = draw(st.sampled_from((0, 1)))
     times = st.integers(-1, 2**45) if magic else st.just(-1)
     offset, result = draw(st.integers(0, 3)), []
@@ -116,7 +118,7 @@ def test_offsets_times_keys_and_values_stay(tmp_path_factory: Any, given_: Any, 
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [0, 1, 2, 3])
-def test_what_another_implementation_wrote_is_read(tmp_path: Path, magic: int, codec: int) -> None:
+def test_segments_of_another_implementation_are_readable(tmp_path: Path, magic: int, codec: int) -> None:
     builder = LegacyRecordBatchBuilder(magic=magic, compression_type=codec, batch_size=1 << 20)
     expected = []
     for offset in range(50):
@@ -130,8 +132,8 @@ def test_what_another_implementation_wrote_is_read(tmp_path: Path, magic: int, c
     assert stored(load(tmp_path)[0]) == expected
 
 
-def test_a_time_that_the_broker_gave_stays_the_brokers(tmp_path: Path) -> None:
-    """REC-12: behind a wrapper of that kind all messages have its time."""
+def test_log_append_time_of_old_messages_is_preserved(tmp_path: Path) -> None:
+    """REC-12: all messages in such a wrapper have its timestamp."""
     behind = [(0, 5, b"k", b"a"), (1, 6, b"k", b"b")]
     data = wrapper(1, behind, GZIP, LOG_APPEND_TIME)
     data += encode_message(1, 2, 8, b"k", b"c", LOG_APPEND_TIME) + encode_message(1, 3, 9, b"k", b"d", LOG_APPEND_TIME)
@@ -191,8 +193,8 @@ def test_a_crash_on_the_way_leaves_the_old_or_the_rewritten_segment(
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 8, 12, 17, 40])
-def test_what_a_power_cut_left_of_a_first_batch_is_no_old_message(tmp_path: Path, kept_bytes: int) -> None:
-    """A byte of zero where the format stands does not make one: the torn batch is cut off as ever."""
+def test_the_rest_of_a_first_batch_after_a_power_cut_is_no_old_message(tmp_path: Path, kept_bytes: int) -> None:
+    """A zero byte at the position of the format does not make an old message: the torn batch is truncated as usual."""
     torn = bytes(build_batch([Record(NOW_MS, None, b"a" * 100)]))
     file_of(tmp_path).write_bytes(torn[:kept_bytes] + bytes(len(torn) - kept_bytes))
     log, report = load(tmp_path, clean=False)
@@ -200,7 +202,7 @@ def test_what_a_power_cut_left_of_a_first_batch_is_no_old_message(tmp_path: Path
 
 
 @pytest.mark.parametrize("cut", [1, 13, 30])
-def test_a_torn_old_segment_is_left_to_a_person(tmp_path: Path, cut: int) -> None:
+def test_a_torn_old_segment_is_left_to_an_operator(tmp_path: Path, cut: int) -> None:
     content = encode_message(1, 0, NOW_MS, None, b"a") + encode_message(1, 1, NOW_MS, None, b"b")[:-cut]
     file_of(tmp_path).write_bytes(content)
     with pytest.raises(OldFormat, match="nothing was changed"):
@@ -209,7 +211,7 @@ def test_a_torn_old_segment_is_left_to_a_person(tmp_path: Path, cut: int) -> Non
     assert file_of(tmp_path).read_bytes() == content
 
 
-def test_the_tool_says_beforehand_what_a_start_would_rewrite(tmp_path: Path) -> None:
+def test_the_tool_reports_in_advance_which_segments_a_start_would_rewrite(tmp_path: Path) -> None:
     content = b"".join(encode_message(0, at, -1, None, b"v") for at in range(3))
     file_of(tmp_path).write_bytes(content)
     rows = inspect("recover", tmp_path)[1]

@@ -1,4 +1,4 @@
-"""Segments whose offsets lie further from their base than an index can name become several (LOG-40, KAFKA-6264)."""
+"""Splitting of segments with offsets further from their base than an index can express (LOG-40, KAFKA-6264)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ BASE: Final = 100
 # Every batch has an index entry.
 CONFIG: Final = LogConfig(index_limits=(0, 10_000))
 
-# Between two batches of three records.
+# Distance between two batches of three records.
 GAPS: Final = (0, 0, 0, 1, 1_000, FAR // 3, FAR - 6, FAR - 5, FAR - 4, FAR - 3, FAR, 2 * FAR + 1)
 
 Found = list[tuple[int, Record]]
 
 
 class Legacy(NamedTuple):
-    """A segment as Kafka's cleaner left it: which offsets its batches begin at, three records each."""
+    """A segment as Kafka's cleaner left it: the base offsets of its batches, three records each."""
 
     directory: Path
     records: Found
@@ -47,7 +47,7 @@ def records_of(base: int) -> list[Record]:
 
 
 def wrapped(number: int) -> int:
-    """As 32 bits keep it."""
+    """Returns the number truncated to 32 bits."""
     return (number + 2**31) % 2**32 - 2**31
 
 
@@ -58,7 +58,7 @@ def batch_at(base: int, codec: int = 0) -> bytes:
 
 
 def write_segment(directory: Path, base: int, bases: list[int], *, indexed: bool = True) -> Legacy:
-    """The log and, unless it was never flushed, indexes whose relative offsets ran over."""
+    """Writes the log and, unless it was never flushed, indexes with overflowed relative offsets."""
     directory.mkdir(parents=True, exist_ok=True)
     data, offsets, times, latest = b"", b"", b"", -1
     for number, at in enumerate(bases):
@@ -81,7 +81,9 @@ def write_segment(directory: Path, base: int, bases: list[int], *, indexed: bool
 
 
 def check_split(log: Log, expected: Found, *, end: int | None = None) -> None:
-    """Every record is read from everywhere, no segment spans more than an index can name, nothing is left over."""
+    """Checks that every record is readable from every offset, that indexes cover each segment, and that no file is left
+    over.
+    """
     log.check()
     assert read_all(log) == expected
     for number, (offset, _) in enumerate(expected):
@@ -138,7 +140,7 @@ def test_a_closed_segment_is_split_and_its_neighbours_stay(tmp_path: Path, clean
 
 
 def test_a_hole_before_the_next_segment_is_no_reason_to_split(tmp_path: Path) -> None:
-    """A follower closes its segment where its leader's cleaner made a hole that no index can name both ends of."""
+    """A follower closes its segment where compaction on the leader made a hole that no index can express."""
     directory = tmp_path / "t-0"
     near = write_segment(directory, BASE, [BASE, BASE + FAR - 3])
     further = write_segment(directory, BASE + 5 * FAR, [BASE + 5 * FAR])
@@ -147,7 +149,7 @@ def test_a_hole_before_the_next_segment_is_no_reason_to_split(tmp_path: Path) ->
     check_split(log, near.records + further.records)
 
 
-def test_where_nothing_lies_within_reach_of_the_base_the_log_begins_where_it_did(tmp_path: Path) -> None:
+def test_a_log_without_batches_in_range_of_its_base_keeps_its_start(tmp_path: Path) -> None:
     """A consumer that waits at the base stays within the log."""
     legacy = write_segment(tmp_path / "t-0", BASE, [BASE + 2 * FAR, BASE + 2 * FAR + 3])
     log, report = reopen(legacy.directory, CONFIG, clean=False)
@@ -157,7 +159,9 @@ def test_where_nothing_lies_within_reach_of_the_base_the_log_begins_where_it_did
 
 
 def far_transactions(directory: Path, at: int = BASE) -> list[Aborted]:
-    """Three that are aborted in one segment: within reach of the first offset `at`, across its end, beyond it."""
+    """Writes three transactions aborted in one segment: in range of the first offset `at`, across its end, and beyond
+    it.
+    """
     directory.mkdir(parents=True)
     lines = ((7, at, at + 1), (8, at + 2, at + FAR), (9, at + FAR + 1, at + FAR + 9))
     data = b""
@@ -173,7 +177,7 @@ def far_transactions(directory: Path, at: int = BASE) -> list[Aborted]:
         data += bytes(batch) + bytes(end)
     listed = [Aborted(producer, first, marker, marker + 1) for producer, first, marker in lines]
     (directory / f"{BASE:020d}.log").write_bytes(data)
-    (directory / f"{BASE:020d}.txnindex").write_bytes(b"".join(ABORTED_ENTRY.pack(0, *item) for item in listed))
+    (directory / f"{BASE:020d}.txnindex").write_bytes(b"".join(ABORTED_ENTRY.pack(0, *entry) for entry in listed))
     return listed
 
 
@@ -186,15 +190,15 @@ def aborted_of(log: Log) -> dict[int, list[Aborted]]:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("damage", [b"", b"\1", bytes(34)])
 def test_aborted_transactions_stay_aborted(tmp_path: Path, clean: bool, recovery_point: int, damage: bytes) -> None:
-    """Also where the list of them is damaged: it is made again from the batches."""
+    """Also with a damaged transaction index, which is rebuilt from the batches."""
     directory = tmp_path / "t-0"
     listed = far_transactions(directory)
     list_file = directory / f"{BASE:020d}.txnindex"
     list_file.write_bytes(list_file.read_bytes() + damage)
     log, report = reopen(directory, CONFIG, clean=clean, recovery_point=recovery_point)
     assert (report.split_segments, report.truncated_bytes) == (1, 0)
-    held = [item[:3] for part in aborted_of(log).values() for item in part]
-    assert held == [item[:3] for item in listed]
+    kept = [entry[:3] for part in aborted_of(log).values() for entry in part]
+    assert kept == [entry[:3] for entry in listed]
     assert list(aborted_of(log)) == [BASE, BASE + FAR]
     assert log.has_aborts
 
@@ -207,7 +211,7 @@ def test_a_part_without_batches_lists_no_transactions(tmp_path: Path, clean: boo
 
 
 @pytest.mark.parametrize("cut", [1, 70])
-def test_a_torn_end_is_cut_off_behind_what_is_intact(tmp_path: Path, cut: int) -> None:
+def test_a_torn_end_is_truncated_after_the_last_intact_batch(tmp_path: Path, cut: int) -> None:
     legacy = write_segment(tmp_path / "t-0", BASE, [BASE, BASE + FAR, BASE + FAR + 3, BASE + FAR + 6], indexed=False)
     path = legacy.directory / f"{BASE:020d}.log"
     path.write_bytes(path.read_bytes()[:-cut])
@@ -217,8 +221,8 @@ def test_a_torn_end_is_cut_off_behind_what_is_intact(tmp_path: Path, cut: int) -
     check_split(log, legacy.records[:-3])
 
 
-def test_nothing_is_split_where_what_lies_beyond_is_damaged(tmp_path: Path) -> None:
-    """Recovery ends the log before it, and says so."""
+def test_nothing_is_split_if_the_distant_batches_are_damaged(tmp_path: Path) -> None:
+    """Recovery truncates the log before the damage and reports it."""
     legacy = write_segment(tmp_path / "t-0", BASE, [BASE, BASE + FAR], indexed=False)
     path = legacy.directory / f"{BASE:020d}.log"
     content = bytearray(path.read_bytes())
@@ -243,7 +247,7 @@ def test_offsets_that_go_back_are_damage_and_not_a_reason_to_split(tmp_path: Pat
 def test_a_flipped_bit_in_the_last_offset_splits_nothing(
     tmp_path: Path, bit: int, clean: bool, recovery_point: int
 ) -> None:
-    """It is under no checksum; alone at the end of the log it cannot be told from a far one, whatever came before."""
+    """No checksum covers the last offset; at the end of the log it cannot be distinguished from a distant one."""
     bases = [BASE, BASE + 3] if recovery_point < FAR else [BASE, BASE + FAR, BASE + FAR + 3]
     legacy = write_segment(tmp_path / "t-0", BASE, [*bases, bases[-1] + 3 + 2**bit], indexed=False)
     log, report = reopen(legacy.directory, CONFIG, clean=clean, recovery_point=recovery_point)
@@ -251,7 +255,7 @@ def test_a_flipped_bit_in_the_last_offset_splits_nothing(
     check_split(log, legacy.records[:-3])
 
 
-def test_a_far_batch_below_the_recovery_point_is_believed(tmp_path: Path) -> None:
+def test_a_distant_batch_below_the_recovery_point_is_accepted(tmp_path: Path) -> None:
     legacy = write_segment(tmp_path / "t-0", BASE, [BASE, BASE + FAR], indexed=False)
     log, report = reopen(legacy.directory, CONFIG, clean=False, recovery_point=BASE + FAR + 3)
     assert (report.split_segments, report.truncated_bytes) == (1, 0)
@@ -269,7 +273,7 @@ def test_messages_of_an_old_format_are_split_as_they_are_rewritten(tmp_path: Pat
     check_split(log, [(offset, Record(NOW_MS, b"k", b"%d" % offset)) for offset in offsets])
 
 
-def test_the_tool_says_beforehand_what_a_start_would_split(tmp_path: Path) -> None:
+def test_the_tool_reports_in_advance_which_segments_a_start_would_split(tmp_path: Path) -> None:
     legacy = write_segment(tmp_path / "t-0", BASE, [BASE, BASE + FAR, BASE + FAR + 3])
     path = legacy.directory / f"{BASE:020d}.log"
     content = path.read_bytes()
@@ -284,7 +288,7 @@ def test_the_tool_says_beforehand_what_a_start_would_split(tmp_path: Path) -> No
 
 @st.composite
 def segments(draw: st.DrawFn) -> list[int]:
-    """The bases of a segment's batches, with gaps about as wide as an index reaches."""
+    """Draws the bases of a segment's batches, with gaps about as wide as the range of an index."""
     at, result = BASE + draw(st.sampled_from((0, 0, 5, FAR - 4, FAR, 3 * FAR))), []
     for _ in range(draw(st.integers(1, 10))):
         result.append(at)
@@ -294,7 +298,7 @@ def segments(draw: st.DrawFn) -> list[int]:
 
 @given(bases=segments(), clean=st.booleans(), indexed=st.booleans(), is_closed=st.booleans())
 @settings(max_examples=150)
-def test_whatever_the_gaps_are_every_record_is_read(
+def test_every_record_is_readable_with_any_gaps(
     tmp_path_factory: pytest.TempPathFactory, bases: list[int], clean: bool, indexed: bool, is_closed: bool
 ) -> None:
     directory = tmp_path_factory.mktemp("log") / "t-0"
@@ -309,7 +313,7 @@ def test_whatever_the_gaps_are_every_record_is_read(
 
 @pytest.mark.parametrize("first", [2 * FAR, 3 * FAR])
 def test_a_crash_at_any_step_leaves_every_record(first: int) -> None:
-    """Two segments are split, one with aborted transactions, one whose first part holds batches or nothing."""
+    """Two segments are split: one with aborted transactions, one whose first part has batches or none."""
     with quick_directory() as home:
         directory = home / "run" / "t-0"
         far_transactions(directory)
@@ -330,7 +334,7 @@ def test_a_crash_at_any_step_leaves_every_record(first: int) -> None:
             partition = opened(left).get("t", 0)
             assert partition is not None
             check_split(partition.log, whole)
-            assert [item.producer_id for part in aborted_of(partition.log).values() for item in part] == [7, 8, 9]
+            assert [entry.producer_id for part in aborted_of(partition.log).values() for entry in part] == [7, 8, 9]
             partition.log.close()
 
         tried = crash_everywhere(home, disk, check, Effort(2, 2, 10), lambda _: None)
@@ -338,7 +342,7 @@ def test_a_crash_at_any_step_leaves_every_record(first: int) -> None:
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_a_segment_that_will_be_split_is_no_fault_to_who_verifies(tmp_path: Path, closed: bool) -> None:
+def test_a_segment_that_will_be_split_is_no_fault_for_log_verify(tmp_path: Path, closed: bool) -> None:
     directory = tmp_path / "t-0"
     write_segment(directory, BASE, [BASE, BASE + FAR, BASE + FAR + 3])
     if closed:
@@ -355,7 +359,7 @@ def test_a_segment_that_will_be_split_is_no_fault_to_who_verifies(tmp_path: Path
 
 
 @pytest.mark.parametrize("bit", [31, 40])
-def test_a_far_batch_that_a_start_does_not_believe_is_a_fault(tmp_path: Path, bit: int) -> None:
+def test_a_distant_batch_that_a_start_does_not_accept_is_a_fault(tmp_path: Path, bit: int) -> None:
     write_segment(tmp_path / "t-0", BASE, [BASE, BASE + 3, BASE + 3 + 2**bit], indexed=False)
     code, rows = inspect("verify", tmp_path, "--compacted")
     faults = [row for row in rows if row["row"] == "fault"]

@@ -1,4 +1,6 @@
-"""Checkpoints, leader epochs, producer snapshots, retention, roots (LOG-1 to 13, LOG-30 to 44, IDE-4 to 11)."""
+"""Checkpoints, leader epochs, producer snapshots, retention and roots (LOG-1 to LOG-13, LOG-30 to LOG-44, IDE-4 to
+IDE-11).
+"""
 
 from __future__ import annotations
 
@@ -70,8 +72,7 @@ def test_epochs_always_increase_in_both(tmp_path_factory: pytest.TempPathFactory
 
 
 def test_duplicates_of_the_last_five_batches_are_known_and_gaps_are_refused() -> None:
-    """REC-59: error 59 is answered no more, as in Apache Kafka; a producer that is not known may begin anywhere."""
-    """IDE-5 to IDE-8."""
+    """IDE-5 to IDE-8, REC-59: no error 59, as in Apache Kafka; an unknown producer may begin at any sequence."""
     state = ProducerState()
     assert state.check(1, 0, 77, 2) == 0, "an unknown producer may start anywhere"
     for number in range(7):
@@ -215,7 +216,7 @@ def test_an_io_error_names_its_root(tmp_path: Path) -> None:
 
 
 def test_an_epoch_that_begins_is_saved_with_its_first_batch(tmp_path: Path) -> None:
-    """A thousand leaderships gained at once write no file; a batch never stands there without its epoch."""
+    """A thousand leaderships gained at once write no file; no batch is written before its epoch is saved."""
     log = new_log(tmp_path / "t-0")
     log.epochs.begin(3, log.log_end_offset)
     assert log.epochs.latest == 3 and not Path(log.epochs.path).exists()

@@ -1,4 +1,4 @@
-"""Cleaning a log in one step, as the broker does in several: measure, run, swap."""
+"""Cleans a log synchronously with the steps of the broker: measure, run, swap."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def clean(
     map_bytes: int = MAP_BYTES,
     producers: dict[int, tuple[int, int]] | None = None,
 ) -> Finished:
-    """One whole run, swapped in; answers its last event."""
+    """Runs one whole cleaning, swaps the results in and returns its last event."""
     job = job_for(
         log,
         now_ms=now_ms,

@@ -1,4 +1,4 @@
-"""What a cleaning leaves of the list of aborted transactions (CMP-22)."""
+"""Transaction indexes after a cleaning (CMP-22)."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def abort(log: Log, producer_id: int) -> None:
 
 
 def listed(log: Log) -> list[list[tuple[int, ...]]]:
-    """By segment."""
+    """Returns the listed aborted transactions of each segment."""
     return [
         [] if held.aborted is None else [tuple(held.aborted.entry(number)) for number in range(len(held.aborted))]
         for held in log.segments
     ]
 
 
-def test_an_entry_stays_for_the_run_that_takes_the_data_and_goes_with_the_next(tmp_path: Path) -> None:
-    """Of one over two segments, the entry is where its marker is."""
+def test_an_entry_stays_in_the_run_that_removes_the_data_and_is_removed_by_the_next(tmp_path: Path) -> None:
+    """For a transaction that spans two segments the entry is in the segment of its marker."""
     log = new_log(tmp_path / "t-0")
     data_of(log, 7, 0)
     data_of(log, 8, 0)

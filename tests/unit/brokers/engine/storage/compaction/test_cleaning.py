@@ -1,4 +1,4 @@
-"""A cleaned log against what it promises: values, offsets, markers, producers, transactions (CMP-16 to CMP-31)."""
+"""Promises of compaction on a cleaned log: values, offsets, markers, producers, transactions (CMP-16 to CMP-31)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _append_raw(log: Log, data: bytearray, count: int) -> int:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_of_three_addresses_of_a_customer_the_last_stays_at_its_offset(tmp_path: Path, codec: int) -> None:
+def test_the_last_of_three_values_of_a_key_stays_at_its_offset(tmp_path: Path, codec: int) -> None:
     """CMP-31, CMP-4."""
     log = new_log(tmp_path / "t-0", SMALL)
     append(log, [_keyed("123", "bill@microsoft.com"), _keyed("9", "else")], codec=codec)
@@ -76,8 +76,8 @@ def test_every_removed_offset_is_read_as_the_one_after_it(tmp_path: Path) -> Non
         assert [at for at, _ in read_all(log, from_offset=offset)] == [at for at in present if at >= offset]
 
 
-def test_a_delete_marker_is_seen_for_its_time_and_then_goes(tmp_path: Path) -> None:
-    """CMP-6, CMP-7, CMP-20: the horizon is settled by the first run that keeps the marker."""
+def test_a_tombstone_is_readable_for_its_retention_time_and_then_removed(tmp_path: Path) -> None:
+    """CMP-6, CMP-7, CMP-20: the first run that keeps the tombstone sets the delete horizon."""
     log = new_log(tmp_path / "t-0", SMALL)
     append(log, [_keyed("a", "1"), _keyed("b", "1", NOW_MS + 5)])
     append(log, [_keyed("a", None, NOW_MS - 7), _keyed("c", "3", NOW_MS + 9)])
@@ -96,8 +96,8 @@ def test_a_delete_marker_is_seen_for_its_time_and_then_goes(tmp_path: Path) -> N
     assert {offset: record.timestamp_ms for offset, record in read_all(log)} == {at: times[at] for at in (1, 3)}
 
 
-def test_a_gap_leads_no_reader_past_what_it_may_read(tmp_path: Path) -> None:
-    """LOG-24: a high watermark from before the last stop may lie where records are gone."""
+def test_a_gap_leads_no_reader_past_its_limit(tmp_path: Path) -> None:
+    """LOG-24: a high watermark from before the last stop may lie where records were removed."""
     log = new_log(tmp_path / "t-0", SMALL)
     for number in range(6):
         append(log, [_keyed("a", str(number))])
@@ -115,7 +115,7 @@ def test_a_gap_leads_no_reader_past_what_it_may_read(tmp_path: Path) -> None:
     piece.release()
 
 
-def test_a_record_without_a_key_goes(tmp_path: Path) -> None:
+def test_a_record_without_a_key_is_removed(tmp_path: Path) -> None:
     log = new_log(tmp_path / "t-0", SMALL)
     append(log, [Record(NOW_MS, None, b"written before the topic was compacted"), _keyed("a", "1")])
     log.roll(NOW_MS)
@@ -127,7 +127,7 @@ def test_a_record_without_a_key_goes(tmp_path: Path) -> None:
 
 
 def test_the_last_batch_of_a_producer_stays_without_its_records(tmp_path: Path) -> None:
-    """CMP-23: its sequence must be known after a restart even when all it wrote is gone."""
+    """CMP-23: the last sequence must be known after a restart even when all records of the producer are gone."""
     log = new_log(tmp_path / "t-0", SMALL)
     for sequence in range(3):
         data = build_batch([_keyed("a", str(sequence))], producer_id=7, producer_epoch=1, base_sequence=sequence)
@@ -145,8 +145,8 @@ def test_the_last_batch_of_a_producer_stays_without_its_records(tmp_path: Path) 
     assert [header.base_offset for _, header in log.segments[0].headers(0)] == [3]
 
 
-def test_an_aborted_transaction_goes_and_a_committed_one_stays(tmp_path: Path) -> None:
-    """CMP-18, CMP-22: the marker of the aborted one lies in the segment that is not cleaned."""
+def test_an_aborted_transaction_is_removed_and_a_committed_one_stays(tmp_path: Path) -> None:
+    """CMP-18, CMP-22: the marker of the aborted transaction lies in a segment that is not cleaned."""
     log = new_log(tmp_path / "t-0", SMALL)
 
     def write(producer: int, key: str, value: str) -> None:
@@ -183,7 +183,7 @@ def test_an_aborted_transaction_goes_and_a_committed_one_stays(tmp_path: Path) -
     assert _contents(log) == [(0, "x", "before"), (6, "y", "later")]
 
 
-def test_what_the_map_has_no_room_for_is_left_for_another_run(tmp_path: Path) -> None:
+def test_keys_that_do_not_fit_into_the_map_wait_for_another_run(tmp_path: Path) -> None:
     """CMP-18: 40 slots, 36 used."""
     log = new_log(tmp_path / "t-0", SMALL)
     for number in range(100):
@@ -199,7 +199,7 @@ def test_what_the_map_has_no_room_for_is_left_for_another_run(tmp_path: Path) ->
     assert [offset for offset, _, _ in _contents(log)] == list(range(50, 100))
 
 
-def test_a_flipped_bit_ends_the_run_and_is_told(tmp_path: Path) -> None:
+def test_a_flipped_bit_ends_the_run_and_is_reported(tmp_path: Path) -> None:
     log = new_log(tmp_path / "t-0", SMALL)
     append(log, [_keyed("a", "1")])
     append(log, [_keyed("a", "2")])
@@ -247,7 +247,7 @@ def test_a_reader_finishes_on_the_file_it_began_with(tmp_path: Path) -> None:
     assert len(_contents(log)) == 1
 
 
-def test_times_are_found_and_indexes_trusted_after_cleaning_and_restart(tmp_path: Path) -> None:
+def test_timestamp_lookups_work_and_indexes_are_trusted_after_cleaning_and_restart(tmp_path: Path) -> None:
     log = new_log(tmp_path / "t-0", SMALL)
     for number in range(60):
         append(log, [_keyed(str(number % 13), "v" * 30, NOW_MS + number * 10)])

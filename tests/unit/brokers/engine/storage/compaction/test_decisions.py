@@ -1,4 +1,4 @@
-"""The cleaner's pure parts: the offset map, the choice of a log, groups of segments, pacing, settings."""
+"""Pure parts of the cleaner: offset map, selection of a log, grouping of segments, pacing, settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _segment(base: int, size: int = 100, first_ms: int = 0, last_ms: int = 0) ->
 
 
 def test_an_entry_of_the_offset_map_takes_24_bytes() -> None:
-    """CMP-16, DEC-19: 8 GiB of slots tell 366 GB of 1 KiB records apart."""
+    """CMP-16, DEC-19: 8 GiB of slots distinguish 366 GB of records of 1 KiB."""
     assert slots_of(8 * 1024**3) == 357_913_941
     assert slots_of(8 * 1024**3) * 1024 // 10**9 == 366
     assert slots_of(128 * 1024**2) == 5_592_405
@@ -64,10 +64,12 @@ def test_the_offset_map_is_a_dictionary_until_it_is_full(
     st.integers(0, 40),
     st.sampled_from([1, 4, 16, PLACES_MAX]),
 )
-def test_a_batch_is_passed_over_only_if_nothing_in_it_lives(
+def test_a_batch_is_skipped_only_if_it_has_no_live_record(
     batches: list[tuple[int, int]], first_dirty: int, places_max: int
 ) -> None:
-    """Batches of one to three records of a key; a few places for many offsets may only make it more careful."""
+    """Batches have one to three records of a key; few places for many offsets may only make the filter more
+    conservative.
+    """
     offsets = OffsetMap(24 * 50, 0.9)
     spans, live, end = [], {}, 0
     for key, records in batches:
@@ -100,7 +102,7 @@ def test_a_batch_is_passed_over_only_if_nothing_in_it_lives(
 def test_keys_are_read_as_whole_records_are(
     content: list[tuple[int, bytes | None, bytes | None]], cut_bytes: int
 ) -> None:
-    """And what is cut off is refused by both."""
+    """Both also refuse truncated records."""
     records = [Record(NOW_MS + shift, key, value) for shift, key, value in content]
     block = records_block(build_batch(records))
     assert read_keys(block, len(records)) == [(delta, record.key) for delta, record in enumerate(records)]
@@ -113,7 +115,7 @@ def test_keys_are_read_as_whole_records_are(
                 read(block + block[:1], len(records))
 
 
-def test_probes_look_at_each_four_bytes_of_the_hash_and_then_onwards() -> None:
+def test_probes_use_each_four_bytes_of_the_hash_and_then_increase() -> None:
     """CMP-17."""
     digest = hashlib.md5(b"a", usedforsecurity=False).digest()
     for attempt in range(20):
@@ -124,7 +126,7 @@ def test_probes_look_at_each_four_bytes_of_the_hash_and_then_onwards() -> None:
     assert probe(bytes(12) + b"\x7f\xff\xff\xff", 13) == 0, "the sum wraps to the least integer"
 
 
-def test_the_head_begins_at_the_checkpoint_if_the_log_holds_it() -> None:
+def test_the_head_begins_at_the_checkpoint_if_it_is_within_the_log() -> None:
     """CMP-11."""
     assert first_dirty_offset(None, 5, 100) == (5, False)
     assert first_dirty_offset(3, 5, 100) == (5, False)
@@ -132,7 +134,7 @@ def test_the_head_begins_at_the_checkpoint_if_the_log_holds_it() -> None:
     assert first_dirty_offset(101, 5, 100) == (5, True)
 
 
-def test_only_whole_closed_segments_below_what_is_stable_are_measured() -> None:
+def test_only_whole_closed_segments_below_the_stable_offset_are_measured() -> None:
     """CMP-8, CMP-12, CMP-13."""
     segments = [_segment(base) for base in (0, 10, 20, 30)]
     result = measure(segments, CompactionRules(), first_dirty=10, stable_offset=100, now_ms=0)
@@ -143,7 +145,7 @@ def test_only_whole_closed_segments_below_what_is_stable_are_measured() -> None:
     assert (nothing.cleanable_bytes, nothing.eligible(CompactionRules(dirty_ratio_min=0.0))) == (0, False)
 
 
-def test_a_lag_keeps_young_segments_out_and_a_greatest_lag_forces_old_ones() -> None:
+def test_a_minimum_lag_excludes_young_segments_and_a_maximum_lag_forces_old_ones() -> None:
     """CMP-12, CMP-14."""
     segments = [_segment(0, last_ms=10), _segment(10, first_ms=11, last_ms=90), _segment(20)]
     lagging = measure(segments, CompactionRules(lag_ms_min=20), first_dirty=0, stable_offset=99, now_ms=100)
@@ -153,15 +155,15 @@ def test_a_lag_keeps_young_segments_out_and_a_greatest_lag_forces_old_ones() -> 
     assert measure(segments, forced, first_dirty=10, stable_offset=99, now_ms=62).eligible(forced)
 
 
-def test_one_time_in_the_future_does_not_put_off_what_is_overdue_behind_it() -> None:
-    """CMP-14: producers' clocks differ, and the lag is a promise for every record."""
+def test_a_timestamp_in_the_future_does_not_delay_overdue_segments_after_it() -> None:
+    """CMP-14: the clocks of producers differ, and the lag is a promise for every record."""
     segments = [_segment(0, first_ms=9_999), _segment(10, first_ms=-1), _segment(20, first_ms=11), _segment(30)]
     forced = CompactionRules(dirty_ratio_min=1.0, lag_ms_max=50)
     assert measure(segments, forced, first_dirty=0, stable_offset=99, now_ms=62).eligible(forced)
     assert not measure(segments, forced, first_dirty=0, stable_offset=99, now_ms=61).eligible(forced)
 
 
-def test_the_greatest_dirty_share_wins() -> None:
+def test_the_log_with_the_greatest_dirty_share_is_selected() -> None:
     rules = CompactionRules()
     clean, half, most = (
         measure([_segment(0), _segment(10), _segment(20, size)], rules, first_dirty=at, stable_offset=99, now_ms=0)

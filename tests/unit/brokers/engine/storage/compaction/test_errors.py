@@ -1,4 +1,4 @@
-"""Any file operation of a run or of a swap fails, once: the log is as it was or as it was to become."""
+"""One failing file operation of a run or a swap: the log is in its old state or in its new one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPERATIONS = ("open", "write", "pread", "fsync", "fdatasync", "utime", "stat", "
 
 @contextmanager
 def failing_at(step: int, number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """File operation number `step` answers the error `number`; yields the names of those that were called."""
+    """Makes file operation number `step` fail with `number`; yields the names of the operations that were called."""
     called: list[str] = []
 
     def fallible(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,7 +46,7 @@ def failing_at(step: int, number: int, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def _dirty_log(directory: Path) -> Log:
-    """Several segments, which become two or three, and an active one."""
+    """Builds a log of several segments, which compaction merges into two or three, and an active one."""
     log = new_log(directory, CONFIG)
     for number in range(20):
         append(log, [Record(NOW_MS + number, b"%d" % (number % 7), b"%d" % number * 9)], codec=number % 3)
@@ -92,10 +92,10 @@ def test_an_error_anywhere_in_a_run_leaves_the_log_as_it_was(tmp_path: Path, mon
     _check(log, written)
 
 
-def test_an_error_anywhere_in_a_swap_is_told_and_the_next_start_has_everything(
+def test_an_error_anywhere_in_a_swap_is_reported_and_the_next_start_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The directory is given up (LOG-3); whichever of the two states the start finds, no last value is missing."""
+    """The directory goes offline (LOG-3); in either of the two states a start finds every last value."""
     original = tmp_path / "original" / "t-0"
     log = _dirty_log(original)
     written = dict(read_all(log))
@@ -110,7 +110,7 @@ def test_an_error_anywhere_in_a_swap_is_told_and_the_next_start_has_everything(
         shutil.rmtree(directory, ignore_errors=True)
         shutil.copytree(original, directory)
         log, _ = reopen(directory, CONFIG, clean=False)
-        for path in cleaned.iterdir():  # the start removed what nobody had asked for
+        for path in cleaned.iterdir():  # the start removed files of an unfinished run
             shutil.copy(path, directory)
         with failing_at(step, errno.EIO, monkeypatch) as called:
             try:

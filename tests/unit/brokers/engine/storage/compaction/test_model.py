@@ -1,6 +1,7 @@
-"""Any run of appends, transactions, rolls, cleanings and restarts against what compaction promises (TST-5, CMP-1 to 9).
+"""Random runs of appends, transactions, rolls, cleanings and restarts against the promises of compaction (TST-5, CMP-1
+to CMP-9).
 
-The model remembers all that was ever written. After every step the log is read whole and compared with it.
+The model remembers every record that was written. After every step the whole log is read and compared with it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ RECORDS = st.lists(
 
 @dataclass
 class Written:
-    """One record. `transaction` is the number of its transaction, -1 for none."""
+    """One record; `transaction` is the number of its transaction, -1 for none."""
 
     record: Record
     transaction: int = -1
@@ -49,21 +50,21 @@ class CompactedLog(RuleBasedStateMachine):
         self.log = new_log(self.home / "t-0", CONFIG)
         self.now_ms = NOW_MS
         self.written: dict[int, Written] = {}
-        self.markers: dict[int, int] = {}  # of which transaction
+        self.markers: dict[int, int] = {}  # offset of the marker -> transaction
         self.open: dict[int, int] = {}  # producer -> transaction
         self.first_offsets: dict[int, int] = {}
         self.aborted: set[int] = set()
         self.marker_of: dict[int, int] = {}
         self.sequences: dict[int, int] = {}
         self.checkpoint = 0
-        self.completed: dict[int, int] = {}  # delete marker -> earliest time it may go
+        self.completed: dict[int, int] = {}  # tombstone -> earliest time at which it may be removed
 
     def teardown(self) -> None:
         for segment in self.log.segments:
             segment.file.close()
         shutil.rmtree(self.home)
 
-    # -- what happens -------------------------------------------------------------------------------------------------
+    # -- steps --------------------------------------------------------------------------------------------------------
 
     def _append(self, data: bytearray) -> int:
         header = layout.read_header(data)
@@ -150,10 +151,12 @@ class CompactedLog(RuleBasedStateMachine):
                 path.unlink()
         self.log, report = reopen(self.home / "t-0", CONFIG, clean=not crash)
         assert report.truncated_bytes == 0
-        assert self._producers() == producers, "CMP-23: every producer goes on where it was"
+        assert self._producers() == producers, "CMP-23: every producer continues where it was"
 
     def _producers(self) -> dict[int, tuple[int, CachedBatch]]:
-        """The time is left out: a batch of which some records are gone tells that of the others."""
+        """Returns the producer state without timestamps: a batch that lost records carries the timestamp of the
+        remaining ones.
+        """
         known = self.log.producers.producers.items()
         return {producer: (entry.epoch, entry.batches[-1]._replace(timestamp_ms=0)) for producer, entry in known}
 
@@ -170,10 +173,10 @@ class CompactedLog(RuleBasedStateMachine):
     def _stable(self) -> int:
         return min((self.first_offsets[at] for at in self.open.values()), default=self.log.log_end_offset)
 
-    # -- what must hold -----------------------------------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------------------------------
 
     def _found(self) -> tuple[dict[int, Record], set[int]]:
-        """(records, offsets of control batches), read as a consumer does: slice after slice."""
+        """Returns (records, offsets of control batches), read slice by slice as a consumer does."""
         records: dict[int, Record] = {}
         markers: set[int] = set()
         offset = self.log.log_start_offset

@@ -1,4 +1,4 @@
-"""One batch after the cleaner went over it, read as consumers do: by ourselves and by another implementation."""
+"""A batch rewritten by the cleaner, read like a consumer with our code and with another implementation."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def as_others_read(data: bytes) -> list[tuple[int, int, bytes | None]]:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_true_times_are_read_where_the_horizon_took_the_base_timestamps_place(codec: int) -> None:
-    """REC-25: no reader has to know of it."""
+def test_readers_get_the_real_timestamps_if_the_horizon_replaces_the_base_timestamp(codec: int) -> None:
+    """REC-25: no reader has to know about the horizon."""
     records = [
         Record(NOW_MS - 10 * DAY_MS, b"a", b"1", HEADERS),
         Record(NOW_MS - 9 * DAY_MS, b"gone", b"2"),
@@ -63,8 +63,8 @@ def test_true_times_are_read_where_the_horizon_took_the_base_timestamps_place(co
 
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("kept", [[0], [1, 3], [4], []])
-def test_a_batch_that_shrinks_keeps_its_place_and_its_producers(kept: list[int], codec: int) -> None:
-    """REC-26, CMP-24: offsets and sequences are counted by the header, whatever of the records is left."""
+def test_a_smaller_batch_keeps_its_offsets_and_its_producer_fields(kept: list[int], codec: int) -> None:
+    """REC-26, CMP-24: the header determines offsets and sequences, whichever records are left."""
     records = [Record(NOW_MS + at, b"k%d" % at, b"v%d" % at) for at in range(5)]
     superseded = {b"k%d" % at: BASE_OFFSET + 500 for at in range(5) if at not in kept}
 
@@ -83,7 +83,7 @@ def test_a_batch_that_shrinks_keeps_its_place_and_its_producers(kept: list[int],
         assert len(data) == layout.HEADER_BYTES
 
 
-def test_a_batch_of_which_nothing_is_left_goes_unless_its_producer_needs_it() -> None:
+def test_an_empty_batch_is_removed_unless_it_has_the_last_sequence_of_a_producer() -> None:
     """REC-26, CMP-23."""
     records = [Record(NOW_MS, b"k", b"v")]
     assert rewritten(records, {b"k": BASE_OFFSET + 500}).data is None

@@ -1,4 +1,4 @@
-"""The broker dies between two file operations of a swap, and again at any of the start after it (LOG-41, CMP-26)."""
+"""A crash between two file operations of a swap, and another one during the start after it (LOG-41, CMP-26)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ ABORTED_KEY = b"aborted"
 
 
 class Died(BaseException):
-    """No handler of the broker catches it: the process is gone."""
+    """Crash of the process, which no handler of the broker catches."""
 
 
 @contextmanager
 def dying_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
-    """File operation number `step` does not happen, nor does anything after it. Yields how many did."""
+    """Stops before file operation number `step`; yields the number of operations that ran."""
     done = 0
 
     def mortal(operation: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,18 +56,20 @@ def dying_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[]
 
 
 def _aborted_transaction(log: Log) -> None:
-    """Its data goes; the marker, and its entry in the list, stay for this run (CMP-22)."""
+    """Appends an aborted transaction; its data is removed, its marker and list entry stay for this run (CMP-22)."""
     data = build_batch(
         [Record(NOW_MS, ABORTED_KEY, b"v")], attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0
     )
     marker = end_marker(ABORT, timestamp_ms=NOW_MS, producer_id=7, producer_epoch=0, coordinator_epoch=0)
-    for item in (data, marker):
-        log.append(memoryview(item), 0, NOW_MS, 0, NOW_MS)
-        replay_batch(log, read_header(item), item, log.active)
+    for batch in (data, marker):
+        log.append(memoryview(batch), 0, NOW_MS, 0, NOW_MS)
+        replay_batch(log, read_header(batch), batch, log.active)
 
 
 def _dirty_log(directory: Path) -> tuple[Log, list[tuple[int, Record]]]:
-    """Three closed segments, the last records of whose keys lie in the first, the second and the active one."""
+    """Builds three closed segments and an active one; the last records of the keys lie in the first, second and active
+    one.
+    """
     log = new_log(directory, CONFIG)
     _aborted_transaction(log)
     for number in range(9):
@@ -96,14 +98,14 @@ def _check(log: Log, written: list[tuple[int, Record]]) -> None:
     lists = {name for name in names if name.endswith(".txnindex")}
     assert lists == {f"{held.base_offset:020d}.txnindex" for held in log.segments if held.aborted is not None}
     for index in (held.aborted for held in log.segments if held.aborted is not None):
-        # Recovery lists nothing whose data is gone.
+        # Recovery lists no transaction whose data is gone.
         assert [tuple(index.entry(number)) for number in range(len(index))] in ([(7, 0, 1, 2)], [])
 
 
 def _attempt(directory: Path, group: Cleaned, step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """A swap that dies at `step`; False if it had fewer operations."""
+    """Crashes a swap at `step`; returns False if the swap had fewer operations."""
     log, _ = reopen(directory, CONFIG, clean=False)
-    for part in (".log", ".index", ".timeindex", ".txnindex"):  # the start removed what nobody had asked for
+    for part in (".log", ".index", ".timeindex", ".txnindex"):  # the start removed files of an unfinished run
         source = directory.parent / "cleaned" / f"{group.base_offset:020d}{part}.cleaned"
         shutil.copy(source, directory / source.name)
     with dying_at(step, monkeypatch):
@@ -120,7 +122,7 @@ def quick_path() -> Iterator[Path]:
         yield home
 
 
-# Dying in the middle of a directory's listing leaves it open, as the end of a process would not.
+# A crash while a directory is listed leaves the listing open, unlike the end of a process.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("clean", [True, False])
@@ -146,7 +148,8 @@ def test_whatever_step_the_broker_dies_at_no_last_value_is_lost(
         if not _attempt(crashed, group, step, monkeypatch):
             break
         steps += 1
-        # The start after it is crashed too: after each step in a long run, else after every third, by the day.
+        # The start after the crash crashes too: after each step in a long run, otherwise after every third, which
+        # depends on the date.
         if not depth.LONG and step % PARTS != depth.part_of_day(PARTS):
             _check(reopen(crashed, CONFIG, clean=clean)[0], written)
             continue
