@@ -1,4 +1,7 @@
-"""One led partition of a state topic: decisions are appended, replayed, and answered when they are committed."""
+"""Shard of a coordinator: one led partition of a state topic.
+
+Decisions are appended to its log, replayed into its machine, and answered when they are committed.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,12 @@ log = structlog.get_logger(__name__)
 REQUEST_TIMED_OUT: Final = 7
 LOAD_IN_PROGRESS: Final = 14
 NOT_COORDINATOR: Final = 16
-# A deadline may come this much late; many of them then share one turn of the loop.
+# Deadlines may fire this much late, so that many of them share one turn of the event loop.
 ALARM_GRAIN_MS: Final = 20
-# Of many deadlines that come up at once (a thousand members whose network went), others are served in between.
+# Other work runs between batches of this many deadlines, when many are due at once (a thousand members lost their
+# network).
 DEADLINES_PER_TURN_MAX: Final = 50
-# Who only asks is told to ask again by then; whoever writes is given `commit_timeout_ms`.
+# Maximum wait of a read, after which the client is asked to retry. Writes wait up to `commit_timeout_ms`.
 READ_MS_MAX: Final = 2_000
 
 M = TypeVar("M", bound=Machine)
@@ -34,7 +38,7 @@ class Cancel(Protocol):
 
 
 class ShardHost(Protocol):
-    """What a shard needs of its runtime."""
+    """The part of the runtime that a shard uses."""
 
     commit_timeout_ms: int
 
@@ -46,7 +50,10 @@ class ShardHost(Protocol):
 
 
 class Shard(Generic[M]):
-    """`loading` until everything in the log was replayed. `last_offset` is the end of what `machine` knows."""
+    """One led partition of a state topic, with its log and its machine.
+
+    `loading` is True until the whole log was replayed. `last_offset` is the last offset that was replayed.
+    """
 
     def __init__(self, log: StateLog, machine: M, host: ShardHost) -> None:
         self.log = log
@@ -65,34 +72,34 @@ class Shard(Generic[M]):
         return self.log.index
 
     def refusal(self) -> int:
-        """Why this shard answers nobody: an error code, 0 if it does."""
+        """Returns the error code with which this shard refuses calls, 0 if it serves them."""
         if self._closed or not self.log.is_led:
             return NOT_COORDINATOR
         return LOAD_IN_PROGRESS if self.loading else 0
 
     def perform(self, operation: Callable[[M, Now, Ticket], CoordinatorResult], ticket: Ticket) -> Any:
-        """The reply, or PARKED when `ticket` is told later."""
+        """Returns the reply, or REPLY_PENDING if `ticket` gets it later."""
         return self._complete(operation(self.machine, self._host.now(), ticket), ticket)
 
     def act(self, operation: Callable[[M, Now], CoordinatorResult]) -> None:
-        """A decision that nobody asked for; none while this shard answers nobody."""
+        """Performs an operation that no client requested; does nothing while this shard refuses calls."""
         if not self.refusal():
             self._complete(operation(self.machine, self._host.now()), None)
 
     def begin(self, last_offset: int) -> None:
-        """Everything up to `last_offset` was replayed."""
+        """Starts serving calls, after everything up to `last_offset` was replayed."""
         self.last_offset = max(self.last_offset, last_offset)
         self.loading = False
         self._complete(self.machine.loaded(self._host.now()), None)
 
     def marker_appended(self, producer_id: int, committed: bool, offset: int) -> None:
-        """A transaction ended on this partition. While it loads, the load will come to the marker by itself."""
+        """Replays the marker of a transaction that ended on this partition. During a load it is read from the log."""
         if not self.loading and not self._closed:
             self.machine.replay_marker(producer_id, committed, offset)
             self.last_offset = max(self.last_offset, offset)
 
     def close(self) -> None:
-        """Somebody else coordinates from here on: everybody who waits is told."""
+        """Stops coordinating and fails all waiting calls with NOT_COORDINATOR."""
         self._closed = True
         if self._alarm is not None:
             self._alarm.cancel()
@@ -124,7 +131,7 @@ class Shard(Generic[M]):
         return result.reply
 
     def _append(self, result: CoordinatorResult, *, is_asked: bool) -> int:
-        """Appends and replays; the error code of a refused append, which has changed nothing."""
+        """Appends and replays the records of a decision; returns the error code if the append was refused."""
         now = self._host.now()
         in_transaction = result.producer_id != NO_PRODUCER
         batch = build_batch(
@@ -137,7 +144,7 @@ class Shard(Generic[M]):
         if code:
             return code
         if is_asked or any(record.value is not None for record in result.records):
-            # What goes by its age is nobody's to pay for.
+            # Expiry is charged to no client.
             self._host.on_append(result.records, len(batch))
         offset = last_offset - len(result.records) + 1
         for record in result.records:
@@ -152,7 +159,7 @@ class Shard(Generic[M]):
         held.wait(self._host, last_offset)
 
     def release(self, result: CoordinatorResult) -> None:
-        """It is committed: what it causes leaves."""
+        """Delivers the answers and performs the effects of a committed decision."""
         for waiting, reply in result.answers:
             assert isinstance(waiting, Ticket)
             waiting.deliver(reply)
@@ -160,14 +167,14 @@ class Shard(Generic[M]):
             self._host.carry_out(self.index, effect)
 
     def forget(self, held: _PendingCommit) -> bool:
-        """False if it was forgotten before."""
+        """Removes a pending commit; returns False if it was removed before."""
         if held not in self._held:
             return False
         del self._held[held]
         return True
 
     def lost(self) -> None:
-        """A record that was replayed may be gone."""
+        """Reports to the runtime that a replayed record may be lost."""
         if not self._closed:
             self._host.lost(self.index)
 
@@ -196,12 +203,12 @@ class Shard(Generic[M]):
     def _on_deadline(self, key: Hashable, now: Now) -> None:
         try:
             self._complete(self.machine.on_timer(key, now), None)
-        except Exception:  # our own mistake with one group must not keep the others' deadlines from coming up
+        except Exception:  # a bug with one group must not stop the deadlines of the others
             log.exception("deadline_failed", partition=self.index, about=str(key))
 
 
 class _PendingCommit:
-    """One outcome on its way to being committed, or known to be what is."""
+    """A decision that waits for its commit, for a leadership check, or for both."""
 
     __slots__ = ("_deadline", "_missing", "_result", "_shard", "_ticket", "_waits")
 
@@ -227,13 +234,13 @@ class _PendingCommit:
             self._deadline = host.call_later(wait_ms, self._late)
 
     def _late(self) -> None:
-        """The caller is told that it is not known; the record is in the log, and what it causes is still to come."""
+        """Answers the caller with a time-out. The record stays in the log, and its effects follow the commit."""
         ticket, self._ticket = self._ticket, None
         self._deadline = None
         if ticket is None:
             return
         if not self._result.records:
-            # Nobody who only asked expects a time-out: clients give up for good. What is asked for is on its way.
+            # Clients do not expect a time-out for a read and would give up; LOAD_IN_PROGRESS makes them retry.
             ticket.fail(LOAD_IN_PROGRESS)
             return
         late = self._result.late
@@ -261,7 +268,7 @@ class _PendingCommit:
             self._ticket.deliver(self._result.reply)
 
     def drop(self) -> None:
-        """Whether it is committed, the next coordinator knows."""
+        """Fails the caller and the waiting calls with NOT_COORDINATOR; the next coordinator knows if it committed."""
         if not self._end():
             return
         if self._ticket is not None:
@@ -271,7 +278,7 @@ class _PendingCommit:
             waiting.fail(NOT_COORDINATOR)
 
     def _end(self) -> bool:
-        """False if it has ended before."""
+        """Cancels all waits; returns False if this had ended before."""
         if not self._shard.forget(self):
             return False
         for wait in self._waits:

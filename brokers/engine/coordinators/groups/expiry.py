@@ -1,4 +1,4 @@
-"""Which committed offsets nobody needs any more (GRP-26). Pure: groups and a time in, partitions out."""
+"""Expiry of committed offsets (GRP-26). Pure: takes a group and a time, returns partitions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ NOTHING: frozenset[str] = frozenset()
 
 
 def expired(group: Group, held: GroupOffsets, now_ms: int, retention_ms: int) -> list[PartitionKey]:
-    """The partitions whose offsets have outlived their time; what an open transaction holds is not among them."""
+    """Returns the partitions whose committed offsets have expired, without those that have pending offsets."""
     wanted: frozenset[str] | None = NOTHING
-    # When the time of an offset began, if not with its commit.
+    # Start of the retention time, if it is not the time of the commit.
     began_ms = NO_TIMESTAMP
     if group.protocol_type is None:
         pass
@@ -28,7 +28,7 @@ def expired(group: Group, held: GroupOffsets, now_ms: int, retention_ms: int) ->
         return []
     began_at_least_ms = held.oldest_ms if began_ms == NO_TIMESTAMP else began_ms
     if not held.expiring and now_ms - began_at_least_ms < retention_ms:
-        # The usual case, in which nothing has to be looked at.
+        # The usual case: no offset can have expired, so none is examined.
         return []
     result = []
     oldest_ms = 1 << 62
@@ -47,8 +47,8 @@ def expired(group: Group, held: GroupOffsets, now_ms: int, retention_ms: int) ->
 
 
 def subscribed(group: Group) -> frozenset[str] | None:
-    """The internal names of what the members of a group of consumers read; None: that is not known, so it may be
-    anything (GRP-28).
+    """Returns the internal names of the topics that a consumer group's members read; None if they are not known, so
+    that it may be any topic (GRP-28).
     """
     names = None if group.subscriptions is None else subscribed_topics(group.subscriptions)
     return None if names is None else stored_topics(group.id, names)

@@ -1,4 +1,4 @@
-"""JoinGroup: who is let in, who is sent away with an id, and who makes the group rebalance (GRP-6, GRP-7, GRP-8)."""
+"""JoinGroup: admission to a group, assignment of member ids, and the start of a rebalance (GRP-6, GRP-7, GRP-8)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
-# Who joins for the first time cannot send heartbeats before it is answered, and may be gone (GRP-14).
+# Session of a member before its first reply: it cannot send heartbeats yet, and its client may be gone (GRP-14).
 FRESH_MS_MAX: Final = 300_000
 
 
 def join(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, request: JoinRequest) -> CoordinatorResult:
-    """`group` None: nobody knows it yet. The id is not empty; the handler has seen to that (GRP-4)."""
+    """Handles JoinGroup. `group` is None if it does not exist yet; the handler has refused an empty id (GRP-4)."""
     settings = groups.settings
     if not settings.session_timeout_ms_min <= request.session_timeout_ms <= settings.session_timeout_ms_max:
         return builder.result(join_refused(request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT))
@@ -68,7 +68,10 @@ def new_member_id(request: JoinRequest) -> str:
 
 
 def is_modest(request: JoinRequest) -> bool:
-    """Within what one member may say about itself, and no protocol twice: it would be counted for two members."""
+    """True if a request is within the limits of one member and names each protocol once.
+
+    A repeated protocol would count as one of another member.
+    """
     names = (request.group_instance_id or "", request.client_id, request.protocol_type)
     return (
         len(request.protocols) <= PROTOCOLS_MAX
@@ -81,16 +84,19 @@ def is_modest(request: JoinRequest) -> bool:
 
 
 def _place(group: Group, request: JoinRequest) -> str:
-    """The id of the member that this is, or whose place it takes."""
+    """Returns the id of the existing member that the request is for or that it replaces, else NO_MEMBER."""
     if request.member_id == NO_MEMBER and request.group_instance_id is not None:
         return group.statics.get(request.group_instance_id, NO_MEMBER)
     return request.member_id
 
 
 def has_seat(settings: GroupSettings, group: Group, member_id: str) -> bool:
-    """GRP-7. In a join phase those count who have joined: whoever comes last may be one too many."""
+    """True if the member fits into the group's maximum size (GRP-7).
+
+    During a join phase only members that have joined again count, so the last ones to join may be refused.
+    """
     if group.state is State.EMPTY:
-        # Ids that were given out are seats as well, or they could be had without end.
+        # Pending member ids count as well, or a client could get any number of them.
         return len(group.pending) < settings.members_max or member_id in group.pending
     member = group.members.get(member_id)
     if group.state is State.PREPARING:
@@ -153,7 +159,7 @@ def _join_again(settings: GroupSettings, builder: ResultBuilder, group: Group, r
     member = group.members[member_id]
     unchanged = member.protocols == tuple(request.protocols)
     if unchanged and (group.state is State.COMPLETING or (group.state is State.STABLE and group.leader != member_id)):
-        # It has missed the answer, or thinks it has; the generation is what it was.
+        # A retry of an answered call: the generation has not changed.
         return joined(group, member)
     group.offers(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
     supersede_join(builder, group, member)
@@ -162,6 +168,8 @@ def _join_again(settings: GroupSettings, builder: ResultBuilder, group: Group, r
 
 
 def supersede_join(builder: ResultBuilder, group: Group, member: Member) -> None:
-    """From here on the member waits with this call; the one before, if it still waits, is told to try again."""
+    """Makes the member wait with the current call. A previous call that still waits is answered with
+    REBALANCE_IN_PROGRESS.
+    """
     before = group.awaits_join(member, builder.ticket)
     builder.answer(before, join_refused(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))

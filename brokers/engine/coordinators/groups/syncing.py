@@ -1,4 +1,4 @@
-"""SyncGroup: the leader says who gets what, everybody takes its own (GRP-12)."""
+"""SyncGroup: the leader sends the assignments, and each member gets its own (GRP-12)."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def sync(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, req
 
 
 def on_sync_deadline(builder: ResultBuilder, settings: GroupSettings, group: Group) -> None:
-    """Whoever has not asked for its assignment within the rebalance timeout is out."""
+    """Removes the members that have not sent SyncGroup within the rebalance timeout."""
     if group.state not in (State.COMPLETING, State.STABLE) or not group.unsynced:
         return
-    # In order: a set would have another one in every process.
+    # Sorted, because the order of a set differs between processes.
     for member_id in sorted(group.unsynced):
         remove(builder, group, group.members[member_id])
     group.unsynced.clear()
@@ -65,7 +65,7 @@ def _check(group: Group, request: SyncRequest) -> int:
 def _assign(
     groups: GroupRegistry, builder: ResultBuilder, group: Group, assignments: dict[str, bytes]
 ) -> CoordinatorResult:
-    """The assignment counts, and everybody has it, once it is written down."""
+    """Records the leader's assignments; members get them once the record is committed."""
     value = group_value(group.recorded(builder.now.wall_ms, assignments))
     waiting = [(member, member.sync_ticket) for member in group.members.values() if member.sync_ticket is not None]
 

@@ -1,5 +1,5 @@
-"""AddPartitionsToTxn, AddOffsetsToTxn, and the question of a partition's leader whether a partition was added (TXN-7,
-TXN-8, TXN-27).
+"""AddPartitionsToTxn, AddOffsetsToTxn, and the verification of added partitions for their leaders (TXN-7, TXN-8,
+TXN-27).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def add_partitions(
     partitions: Collection[PartitionKey],
     now: Now,
 ) -> CoordinatorResult:
-    """Answers an error code that counts for all of `partitions`."""
+    """Adds partitions to the open transaction, or begins one. The reply is one error code for all of `partitions`."""
     entry = registry.entry(transactional_id)
     known = None if entry is None else entry.visible
     if entry is not None and known is None:
@@ -63,11 +63,12 @@ def verify_partitions(
     producer_epoch: int,
     partitions: Collection[PartitionKey],
 ) -> CoordinatorResult:
-    """Answers Verified; 120 where a partition is no part of the open transaction.
+    """Verifies that partitions are in the open transaction. The reply is a `Verified`, with TRANSACTION_ABORTABLE (120)
+    for a partition that is not.
 
-    A record that is on its way is not looked at: the producer does not know of it either, and a marker that comes in
-    between is found out where the batch is appended. So is a marker of a coordinator that came after this one; only
-    what a producer would give up for is asked of the followers as well.
+    Records that are not committed yet are ignored: the producer has no answer for them either. A marker that is written
+    meanwhile, also by a later coordinator, is detected by the partition when the batch is appended. Only refusals that
+    make a producer give up are released after a leadership check (`final`).
     """
     code = _NONE
     entry = registry.entry(transactional_id)

@@ -1,4 +1,4 @@
-"""InitProducerId with a transactional id: who may write under it from here on (TXN-5, TXN-6)."""
+"""InitProducerId with a transactional id: decides which producer may use the id from now on (TXN-5, TXN-6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, 
 from brokers.engine.coordinators.transactions.states import DECIDED, State
 from brokers.engine.protocol.errors import ErrorCode
 
-# A producer id with its epoch, as a client believes to have them.
+# The producer id and epoch that a client says it has.
 Expected = tuple[int, int]
 
 
@@ -28,8 +28,10 @@ def init_producer_id(
     fresh_producer_id: int | None,
     now: Now,
 ) -> CoordinatorResult:
-    """Answers Initialised. `expected` is what the client has; `fresh_producer_id` one that nobody has, which is taken
-    when it is needed; without one, NEEDS_PRODUCER_ID is answered then.
+    """Assigns a producer id and epoch; the reply is an `Initialised`.
+
+    `expected` is the producer id and epoch that the client has, None for a new producer. `fresh_producer_id` is an
+    unused producer id. If one is needed and it is None, the reply is NEEDS_PRODUCER_ID.
     """
     if not 0 < timeout_ms <= registry.settings.timeout_ms_max:
         return CoordinatorResult(Initialised(int(ErrorCode.INVALID_TRANSACTION_TIMEOUT)))
@@ -44,8 +46,8 @@ def init_producer_id(
     if known.state in DECIDED:
         return CoordinatorResult(Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS)))
     if known.state is State.ONGOING:
-        # The epoch of the fence is given to nobody: the retry gets one more. Kafka lets an old epoch of the right
-        # producer id come so far, too; the retry is refused then.
+        # No client gets the epoch of the fence; the retry gets the next one. An old epoch of the right producer id may
+        # fence as well, as in Kafka; its retry is refused.
         fenced = Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS))
         return fence(registry, known, now, reply=fenced, failed=_failed)
     return _again(entry, known, timeout_ms, expected, fresh_producer_id, now)
@@ -54,7 +56,7 @@ def init_producer_id(
 def _first(
     registry: TransactionRegistry, transactional_id: str, timeout_ms: int, fresh_producer_id: int | None, now: Now
 ) -> CoordinatorResult:
-    """Whatever the client believes to have, nothing is known of it (TXN-6)."""
+    """Assigns epoch 0 of a fresh producer id to an unknown transactional id, whatever the client expects (TXN-6)."""
     if not registry.has_room(instance_of(transactional_id)):
         return CoordinatorResult(Initialised(int(ErrorCode.POLICY_VIOLATION)))
     if fresh_producer_id is None:
@@ -63,7 +65,7 @@ def _first(
 
 
 def _is_plausible(expected: Expected, known: TransactionMetadata, previous: Previous) -> bool:
-    """The producer has this producer id, or had the one before until its epochs were used up."""
+    """True if the client has the current producer id, or the previous one with its epochs used up."""
     producer_id, producer_epoch = expected
     if producer_id == known.producer_id:
         return True
@@ -78,13 +80,13 @@ def _again(
     fresh_producer_id: int | None,
     now: Now,
 ) -> CoordinatorResult:
-    """The id is at rest: the next epoch of its producer id, or another producer id when there is none."""
+    """Assigns the next epoch of the producer id to an id at rest, or a fresh producer id if its epochs are used up."""
     expected_epoch = None if expected is None else expected[1]
     is_current = expected_epoch == known.producer_epoch and expected is not None and expected[0] == known.producer_id
     if expected is not None and not is_current:
         if expected_epoch != entry.previous.producer_epoch:
             return final(Initialised(int(ErrorCode.PRODUCER_FENCED)))
-        # It asks for what it was given already, because the answer did not arrive.
+        # A retry of a call whose answer was lost: the client gets the same producer id and epoch again.
         entry.previous_next = Previous(known.producer_id, entry.previous.producer_epoch)
         return _initialised(known.initialised(known.producer_id, known.producer_epoch, timeout_ms, now.wall_ms))
     remembered = NO_EPOCH if expected is None else known.producer_epoch

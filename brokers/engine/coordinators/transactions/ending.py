@@ -1,4 +1,4 @@
-"""EndTxn, and the completion of a transaction when every partition has its marker (TXN-10…13)."""
+"""EndTxn, and the completion of a transaction once every partition has its marker (TXN-10…13)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from brokers.engine.coordinators.transactions.replies import SendMarkers, coordi
 from brokers.engine.coordinators.transactions.states import DECIDED, State
 from brokers.engine.protocol.errors import ErrorCode
 
-# (state, wanted to commit) → the answer where nothing is to be decided any more. Whatever else: INVALID_TXN_STATE.
+# (state, commit requested) → the answer when the outcome was decided before. Other pairs: INVALID_TXN_STATE.
 _DECIDED_BEFORE: Final[dict[tuple[State, bool], ErrorCode]] = {
     (State.COMPLETE_COMMIT, True): ErrorCode.NONE,
     (State.COMPLETE_ABORT, False): ErrorCode.NONE,
@@ -26,7 +26,7 @@ _DECIDED_BEFORE: Final[dict[tuple[State, bool], ErrorCode]] = {
 
 
 class Completion(NamedTuple):
-    """The key of the timer that tries again to complete a transaction."""
+    """Key of the timer that retries the completion of a transaction."""
 
     transactional_id: str
 
@@ -39,7 +39,9 @@ def end(
     committed: bool,
     now: Now,
 ) -> CoordinatorResult:
-    """Answers an error code as soon as the outcome is durable; the markers follow."""
+    """Decides to commit or abort a transaction. The reply is an error code, sent once the outcome is durable; the
+    markers follow.
+    """
     entry = registry.entry(transactional_id)
     known = None if entry is None else entry.visible
     if entry is not None and known is None:
@@ -66,8 +68,10 @@ def end(
 
 
 def _again(known: TransactionMetadata) -> CoordinatorResult:
-    """It has ended as it is to end. The record is written once more: a coordinator that was deposed and does not know
-    it would take the end of the transaction before for the end of this one, of which it has not heard.
+    """Confirms a transaction that has already ended with the requested outcome.
+
+    The record is written once more. A deposed coordinator that does not know it yet might otherwise take the end of the
+    previous transaction for the end of this one, of which it has no record; its append fails.
     """
     return CoordinatorResult(
         int(ErrorCode.NONE),
@@ -80,8 +84,10 @@ def _again(known: TransactionMetadata) -> CoordinatorResult:
 def markers_written(
     registry: TransactionRegistry, sent: SendMarkers, partitions: Collection[PartitionKey], now: Now
 ) -> CoordinatorResult:
-    """`partitions` of `sent` need no marker any more (TXN-12). Answers whether the transaction still waits for what was
-    sent, or did until this. Harmless when repeated, and when it comes too late.
+    """Records that `partitions` of `sent` have their marker or need none any more (TXN-12).
+
+    The reply is False if the transaction no longer waits for these markers, True otherwise, also when this call
+    completed it. Repeated and late calls are harmless.
     """
     entry = registry.entry(sent.transactional_id)
     known = None if entry is None else entry.visible
@@ -92,7 +98,7 @@ def markers_written(
 
 
 def complete(registry: TransactionRegistry, transactional_id: str, now: Now) -> CoordinatorResult:
-    """The last record of a transaction, if no partition is owed a marker (TXN-13). Answers True."""
+    """Writes the final record of a transaction if no partition is owed a marker (TXN-13). The reply is True."""
     entry = registry.entry(transactional_id)
     if entry is None or not _is_done(entry) or entry.visible is None:
         return CoordinatorResult(True)
@@ -105,7 +111,7 @@ def complete(registry: TransactionRegistry, transactional_id: str, now: Now) -> 
 
 
 def _is_of(sent: SendMarkers, registry: TransactionRegistry, known: TransactionMetadata) -> bool:
-    """Whether it is still about this transaction, and about this coordinator's markers for it."""
+    """True if `sent` was sent by this coordinator epoch for the outcome that the transaction has now."""
     return (
         known.state in DECIDED
         and sent.coordinator_epoch == registry.coordinator_epoch

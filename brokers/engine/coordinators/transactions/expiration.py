@@ -1,4 +1,4 @@
-"""What a shard does without being asked: abort what takes too long, and forget ids nobody uses (TXN-17, TXN-18)."""
+"""Time-driven decisions of a shard: overdue transactions are aborted, and unused ids deleted (TXN-17, TXN-18)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from brokers.engine.coordinators.transactions.states import AT_REST
 
 
 class ExpirationTask(Enum):
-    """Keys of timers."""
+    """Keys of the timers that drive expiration."""
 
     ABORT_OVERDUE = "abort-overdue"
     EXPIRE_IDS = "expire-ids"
 
 
 def next_expirations(registry: TransactionRegistry, now: Now) -> list[tuple[object, int]]:
-    """The timers of a shard that begins to serve."""
+    """Returns the timers of a shard that was just loaded, as `(key, deadline in monotonic ms)`."""
     settings = registry.settings
     return [
         (ExpirationTask.ABORT_OVERDUE, now.monotonic_ms + settings.timeout_check_interval_ms),
@@ -30,7 +30,7 @@ def next_expirations(registry: TransactionRegistry, now: Now) -> list[tuple[obje
 
 
 def abort_overdue(registry: TransactionRegistry, now: Now) -> CoordinatorResult:
-    """Fences producers whose transaction is open for too long."""
+    """Fences the producers whose transactions are overdue."""
     fenced = (known.fenced(now.wall_ms) for known in _completed(registry) if known.is_overdue(now.wall_ms))
     records: list[StateRecord] = []
     effects: list[object] = []
@@ -49,7 +49,7 @@ def abort_overdue(registry: TransactionRegistry, now: Now) -> CoordinatorResult:
 
 
 def expire_ids(registry: TransactionRegistry, now: Now) -> CoordinatorResult:
-    """Deletes what was at rest for too long, and what belongs to an instance that is gone."""
+    """Deletes ids that were at rest for too long, and ids of deleted instances."""
     interval_ms = registry.settings.id_expiration_check_interval_ms
     records: list[StateRecord] = []
     for known in _completed(registry):
@@ -72,7 +72,7 @@ def _is_expired(registry: TransactionRegistry, known: TransactionMetadata, now: 
 
 
 def _completed(registry: TransactionRegistry) -> Iterator[TransactionMetadata]:
-    """Ids of which nothing is pending."""
+    """Yields the metadata of ids without a pending record."""
     for _, entry in registry.entries():
         if entry.visible is not None and not entry.pending:
             yield entry.visible

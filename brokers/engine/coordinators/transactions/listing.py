@@ -15,7 +15,9 @@ ANY_DURATION: Final = -1
 
 
 def describe(registry: TransactionRegistry, transactional_id: str) -> CoordinatorResult:
-    """Answers a Description. While markers are written, its partitions are those that still wait for theirs."""
+    """Describes a transactional id. The reply is a `Description`; while markers are being written its partitions are
+    those that still lack one.
+    """
     entry = registry.entry(transactional_id)
     known = None if entry is None else entry.visible
     if entry is None or known is None:
@@ -44,9 +46,9 @@ def list_transactions(
     longer_than_ms: int,
     now: Now,
 ) -> CoordinatorResult:
-    """Answers a list of Listed, of one instance or, for None, of everybody.
+    """Lists the transactional ids of one instance, or of all with `instance_id` None. The reply is a list of `Listed`.
 
-    `states` None and no `producer_ids` stand for all; `longer_than_ms` counts from the start of the transaction.
+    `states` None and empty `producer_ids` do not filter; `longer_than_ms` counts from the start of the transaction.
     """
     result = []
     for transactional_id, entry in registry.entries(instance_id):
