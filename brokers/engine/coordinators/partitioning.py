@@ -6,9 +6,9 @@ from functools import lru_cache
 from struct import unpack
 from typing import Final
 
-REMEMBERED_MAX: Final = 16_384
+CACHED_IDS_MAX: Final = 16_384
 # Longer ids are hashed on every call, so that requests with many long ids cannot fill the cache with their names.
-REMEMBERED_LENGTH_MAX: Final = 128
+CACHED_LENGTH_MAX: Final = 128
 # Only this prefix is hashed: no coordinator accepts a longer id (`groups.limits`, `transactions.limits`), so any of
 # them may refuse it. Hashing costs 0.1 us a character.
 HASHED_LENGTH_MAX: Final = 1_024
@@ -31,7 +31,7 @@ def java_hash(text: str) -> int:
 
 def partition_of(id: str, partitions: int) -> int:
     """Returns the index of the partition that coordinates `id`, as Kafka computes it: a hash of -2^31 maps to 0."""
-    return remembered(id, partitions) if len(id) <= REMEMBERED_LENGTH_MAX else _computed(id, partitions)
+    return cached_partition_of(id, partitions) if len(id) <= CACHED_LENGTH_MAX else _computed(id, partitions)
 
 
 def _computed(id: str, partitions: int) -> int:
@@ -40,4 +40,4 @@ def _computed(id: str, partitions: int) -> int:
 
 
 # Cached, because every heartbeat looks up its group id.
-remembered = lru_cache(maxsize=REMEMBERED_MAX)(_computed)
+cached_partition_of = lru_cache(maxsize=CACHED_IDS_MAX)(_computed)

@@ -118,9 +118,9 @@ class Runtime(Generic[M]):
     def lead(self, state_log: StateLog) -> None:
         """Discards what was known of a partition that this broker now leads, and starts loading its log."""
         index = state_log.index
-        held = self._shards.get(index)
-        if held is not None:
-            if held.log.leader_epoch == state_log.leader_epoch and held.refusal() != NOT_COORDINATOR:
+        shard = self._shards.get(index)
+        if shard is not None:
+            if shard.log.leader_epoch == state_log.leader_epoch and shard.refusal() != NOT_COORDINATOR:
                 return
             self.resign(index)
         self._failures.pop(index, None)

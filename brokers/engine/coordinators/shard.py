@@ -64,7 +64,7 @@ class Shard(Generic[M]):
         self._timers = Timers()
         self._alarm: Cancel | None = None
         self._alarm_ms = 0
-        self._held: dict[_PendingCommit, None] = {}
+        self._pending_commits: dict[_PendingCommit, None] = {}
         self._closed = False
 
     @property
@@ -103,8 +103,8 @@ class Shard(Generic[M]):
         self._closed = True
         if self._alarm is not None:
             self._alarm.cancel()
-        for held in tuple(self._held):
-            held.drop()
+        for pending in tuple(self._pending_commits):
+            pending.drop()
         for ticket, reply in self.machine.unload():
             assert isinstance(ticket, Ticket)
             ticket.deliver(reply)
@@ -125,7 +125,7 @@ class Shard(Generic[M]):
             self._set_alarm()
         needs = self.last_offset if result.records else result.reads
         if needs >= self.log.high_watermark or (result.is_read and not self.log.leads_alone):
-            self._hold(result, ticket, needs)
+            self._await_commit(result, ticket, needs)
             return REPLY_PENDING
         self.release(result)
         return result.reply
@@ -153,10 +153,10 @@ class Shard(Generic[M]):
         self.last_offset = last_offset
         return 0
 
-    def _hold(self, result: CoordinatorResult, ticket: Ticket | None, last_offset: int) -> None:
-        held = _PendingCommit(self, result, None if result.reply is REPLY_PENDING else ticket)
-        self._held[held] = None
-        held.wait(self._host, last_offset)
+    def _await_commit(self, result: CoordinatorResult, ticket: Ticket | None, last_offset: int) -> None:
+        pending = _PendingCommit(self, result, None if result.reply is REPLY_PENDING else ticket)
+        self._pending_commits[pending] = None
+        pending.wait(self._host, last_offset)
 
     def release(self, result: CoordinatorResult) -> None:
         """Delivers the answers and performs the effects of a committed decision."""
@@ -166,11 +166,11 @@ class Shard(Generic[M]):
         for effect in result.effects:
             self._host.carry_out(self.index, effect)
 
-    def forget(self, held: _PendingCommit) -> bool:
+    def forget(self, pending: _PendingCommit) -> bool:
         """Removes a pending commit; returns False if it was removed before."""
-        if held not in self._held:
+        if pending not in self._pending_commits:
             return False
-        del self._held[held]
+        del self._pending_commits[pending]
         return True
 
     def lost(self) -> None:
@@ -188,9 +188,9 @@ class Shard(Generic[M]):
             self._alarm.cancel()
         self._alarm_ms = next_ms
         delay_ms = max(0, next_ms - self._host.now().monotonic_ms) + ALARM_GRAIN_MS
-        self._alarm = self._host.call_later(delay_ms, self._ring)
+        self._alarm = self._host.call_later(delay_ms, self._on_alarm)
 
-    def _ring(self) -> None:
+    def _on_alarm(self) -> None:
         self._alarm = None
         if self._closed:
             return
@@ -217,23 +217,23 @@ class _PendingCommit:
         self._result = result
         self._ticket = ticket
         self._waits: list[Commit] = []
-        self._missing = 0
+        self._outstanding = 0
         self._deadline: Cancel | None = None
 
     def wait(self, host: ShardHost, last_offset: int) -> None:
         log = self._shard.log
         if last_offset >= log.high_watermark:
-            self._waits.append(log.when_committed(last_offset, self._completed))
+            self._waits.append(log.when_committed(last_offset, self._on_commit))
         if self._result.is_read and not log.leads_alone:
-            self._waits.append(log.when_confirmed(self._confirmed))
-        self._missing = len(self._waits)
+            self._waits.append(log.when_confirmed(self._on_confirmation))
+        self._outstanding = len(self._waits)
         if self._ticket is not None:
             wait_ms = host.commit_timeout_ms
             if not self._result.records:
                 wait_ms = min(wait_ms, READ_MS_MAX)
-            self._deadline = host.call_later(wait_ms, self._late)
+            self._deadline = host.call_later(wait_ms, self._on_timeout)
 
-    def _late(self) -> None:
+    def _on_timeout(self) -> None:
         """Answers the caller with a time-out. The record stays in the log, and its effects follow the commit."""
         ticket, self._ticket = self._ticket, None
         self._deadline = None
@@ -246,22 +246,22 @@ class _PendingCommit:
         late = self._result.late
         ticket.deliver(ticket.failure(REQUEST_TIMED_OUT) if late is None else late(REQUEST_TIMED_OUT))
 
-    def _completed(self, code: int) -> None:
+    def _on_commit(self, code: int) -> None:
         if code:
             self.drop()
             self._shard.lost()
         else:
-            self._go_on()
+            self._on_wait_done()
 
-    def _confirmed(self, code: int) -> None:
+    def _on_confirmation(self, code: int) -> None:
         if code:
             self.drop()
         else:
-            self._go_on()
+            self._on_wait_done()
 
-    def _go_on(self) -> None:
-        self._missing -= 1
-        if self._missing or not self._end():
+    def _on_wait_done(self) -> None:
+        self._outstanding -= 1
+        if self._outstanding or not self._cancel_waits():
             return
         self._shard.release(self._result)
         if self._ticket is not None:
@@ -269,7 +269,7 @@ class _PendingCommit:
 
     def drop(self) -> None:
         """Fails the caller and the waiting calls with NOT_COORDINATOR; the next coordinator knows if it committed."""
-        if not self._end():
+        if not self._cancel_waits():
             return
         if self._ticket is not None:
             self._ticket.fail(NOT_COORDINATOR)
@@ -277,7 +277,7 @@ class _PendingCommit:
             assert isinstance(waiting, Ticket)
             waiting.fail(NOT_COORDINATOR)
 
-    def _end(self) -> bool:
+    def _cancel_waits(self) -> bool:
         """Cancels all waits; returns False if this had ended before."""
         if not self._shard.forget(self):
             return False

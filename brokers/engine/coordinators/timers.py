@@ -24,7 +24,7 @@ class Timers:
         self._deadlines: dict[Hashable, int] = {}
         self._queued: dict[Hashable, int] = {}
         self._heap: list[tuple[int, int, Hashable]] = []
-        self._made = 0
+        self._sequence = 0
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -70,9 +70,9 @@ class Timers:
         return result
 
     def _push(self, key: Hashable, deadline_ms: int) -> None:
-        self._made += 1
+        self._sequence += 1
         self._queued[key] = deadline_ms
-        heappush(self._heap, (deadline_ms, self._made, key))
+        heappush(self._heap, (deadline_ms, self._sequence, key))
         self._sweep()
 
     def _sweep(self) -> None:
@@ -80,5 +80,5 @@ class Timers:
         if len(self._heap) <= 2 * len(self._deadlines) + DEAD_ENTRIES_MAX:
             return
         self._queued = {key: self._queued[key] for key in self._deadlines}
-        self._heap[:] = [(queued_ms, made, key) for made, (key, queued_ms) in enumerate(self._queued.items())]
+        self._heap[:] = [(queued_ms, sequence, key) for sequence, (key, queued_ms) in enumerate(self._queued.items())]
         heapify(self._heap)

@@ -30,7 +30,7 @@ def reply_before_commit(patch: pytest.MonkeyPatch) -> None:
         if ticket is not None and outcome.reply is not REPLY_PENDING:
             ticket.deliver(outcome.reply)
 
-    patch.setattr(Shard, "_hold", leave)
+    patch.setattr(Shard, "_await_commit", leave)
 
 
 def forget_pending_offsets(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from brokers.engine.protocol.errors import ErrorCode
 _NONE: Final = int(ErrorCode.NONE)
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
 _FENCED: Final = int(ErrorCode.FENCED_INSTANCE_ID)
-_STALE: Final = int(ErrorCode.ILLEGAL_GENERATION)
+_ILLEGAL_GENERATION: Final = int(ErrorCode.ILLEGAL_GENERATION)
 # Errors that make a client give up. A deposed coordinator may not know the current members, so replies with these are
 # released only after a check that this broker was still the coordinator (decision 76).
 FOR_GOOD: Final = frozenset(
@@ -35,7 +35,7 @@ def check_member(group: Group, member_id: str, group_instance_id: str | None) ->
 def check_generation(group: Group, generation: int, member_id: str, group_instance_id: str | None) -> int:
     code = check_member(group, member_id, group_instance_id)
     if not code and generation != group.generation:
-        return _STALE
+        return _ILLEGAL_GENERATION
     return code
 
 

@@ -82,8 +82,8 @@ class GroupOffsets:
 
     def newest(self, topic: str, partition: int) -> int:
         """Returns the log offset of a partition's last commit, pending ones included; -1 if there is none."""
-        held = self.get(topic, partition)
-        result = -1 if held is None else held.log_offset
+        committed = self.get(topic, partition)
+        result = -1 if committed is None else committed.log_offset
         for entries in self.pending.values():
             entry = entries.get((topic, partition))
             if entry is not None and entry.log_offset > result:
@@ -96,14 +96,14 @@ class GroupOffsets:
             for partition in partitions:
                 yield topic, partition
         if self.pending:
-            waiting = {key for entries in self.pending.values() for key in entries}
-            yield from (key for key in waiting if self.get(*key) is None)
+            pending = {key for entries in self.pending.values() for key in entries}
+            yield from (key for key in pending if self.get(*key) is None)
 
     def keys_of(self, topics: frozenset[str]) -> list[PartitionKey]:
         result = [(topic, partition) for topic in topics for partition in self.topics.get(topic, ())]
         if self.pending:
-            waiting = {key for entries in self.pending.values() for key in entries if key[0] in topics}
-            result += [key for key in waiting if self.get(*key) is None]
+            pending = {key for entries in self.pending.values() for key in entries if key[0] in topics}
+            result += [key for key in pending if self.get(*key) is None]
         return result
 
     # -- changes by records and markers --------------------------------------------------------------------------------
@@ -112,11 +112,11 @@ class GroupOffsets:
         partitions = self.topics.get(topic)
         if partitions is None:
             partitions = self.topics[topic] = {}
-        held = partitions.get(partition)
-        if held is not None:
-            if held.log_offset > entry.log_offset:
+        previous = partitions.get(partition)
+        if previous is not None:
+            if previous.log_offset > entry.log_offset:
                 return
-            self._discount(held)
+            self._discount(previous)
         partitions[partition] = entry
         self.count += 1
         self.bytes += entry.bytes
@@ -127,9 +127,9 @@ class GroupOffsets:
 
     def put_pending(self, producer_id: int, topic: str, partition: int, entry: Committed) -> None:
         entries = self.pending.setdefault(producer_id, {})
-        held = entries.get((topic, partition))
-        if held is not None:
-            self.bytes -= held.bytes
+        previous = entries.get((topic, partition))
+        if previous is not None:
+            self.bytes -= previous.bytes
         else:
             self.waiting += 1
         entries[topic, partition] = entry
@@ -142,9 +142,9 @@ class GroupOffsets:
         for producer_id in tuple(self.pending):
             self.remove_pending(producer_id, topic, partition)
         partitions = self.topics.get(topic)
-        held = None if partitions is None else partitions.pop(partition, None)
-        if held is not None:
-            self._discount(held)
+        removed = None if partitions is None else partitions.pop(partition, None)
+        if removed is not None:
+            self._discount(removed)
             if not partitions:
                 del self.topics[topic]
 

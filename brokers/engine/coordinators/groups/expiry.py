@@ -11,9 +11,9 @@ from brokers.engine.coordinators.groups.subscriptions import stored_topics, subs
 NOTHING: frozenset[str] = frozenset()
 
 
-def expired(group: Group, held: GroupOffsets, now_ms: int, retention_ms: int) -> list[PartitionKey]:
+def expired(group: Group, offsets: GroupOffsets, now_ms: int, retention_ms: int) -> list[PartitionKey]:
     """Returns the partitions whose committed offsets have expired, without those that have pending offsets."""
-    wanted: frozenset[str] | None = NOTHING
+    subscribed_names: frozenset[str] | None = NOTHING
     # Start of the retention time, if it is not the time of the commit.
     began_ms = NO_TIMESTAMP
     if group.protocol_type is None:
@@ -21,28 +21,30 @@ def expired(group: Group, held: GroupOffsets, now_ms: int, retention_ms: int) ->
     elif group.state is State.EMPTY:
         began_ms = group.state_timestamp_ms
     elif group.is_consumer and group.state is State.STABLE:
-        wanted = subscribed(group)
+        subscribed_names = subscribed(group)
     else:
-        wanted = None
-    if wanted is None:
+        subscribed_names = None
+    if subscribed_names is None:
         return []
-    began_at_least_ms = held.oldest_ms if began_ms == NO_TIMESTAMP else began_ms
-    if not held.expiring and now_ms - began_at_least_ms < retention_ms:
+    began_at_least_ms = offsets.oldest_ms if began_ms == NO_TIMESTAMP else began_ms
+    if not offsets.expiring and now_ms - began_at_least_ms < retention_ms:
         # The usual case: no offset can have expired, so none is examined.
         return []
     result = []
     oldest_ms = 1 << 62
-    for topic, partitions in held.topics.items():
-        kept = topic in wanted
+    for topic, partitions in offsets.topics.items():
+        is_subscribed = topic in subscribed_names
         for partition, entry in partitions.items():
             if entry.expire_timestamp_ms != NO_TIMESTAMP:
-                over = now_ms >= entry.expire_timestamp_ms
+                is_expired = now_ms >= entry.expire_timestamp_ms
             else:
                 oldest_ms = min(oldest_ms, entry.commit_timestamp_ms)
-                over = now_ms - (entry.commit_timestamp_ms if began_ms == NO_TIMESTAMP else began_ms) >= retention_ms
-            if over and not kept and not (held.pending and held.is_pending(topic, partition)):
+                is_expired = (
+                    now_ms - (entry.commit_timestamp_ms if began_ms == NO_TIMESTAMP else began_ms) >= retention_ms
+                )
+            if is_expired and not is_subscribed and not (offsets.pending and offsets.is_pending(topic, partition)):
                 result.append((topic, partition))
-    held.oldest_ms = oldest_ms
+    offsets.oldest_ms = oldest_ms
     return result
 
 

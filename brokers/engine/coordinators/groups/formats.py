@@ -148,7 +148,7 @@ def read_key(key: bytes) -> OffsetKey | GroupKey:
         return _read_offset_key(key)
     version = _version(key)
     if version == GROUP_KEY_VERSION:
-        return _reading(key, lambda reader: GroupKey(reader.text()))
+        return _decode(key, lambda reader: GroupKey(reader.text()))
     raise UnknownFormat(f"unknown key version {version}")
 
 
@@ -182,7 +182,7 @@ def read_offset_value(value: bytes) -> OffsetValue:
         reader.tagged_fields()
         return OffsetValue(offset, leader_epoch, metadata, commit_ms, expire_ms)
 
-    return _reading(value, read, flexible=version >= FLEXIBLE_FROM)
+    return _decode(value, read, flexible=version >= FLEXIBLE_FROM)
 
 
 def _read_offset_v3(value: bytes) -> OffsetValue:
@@ -231,7 +231,7 @@ def read_group_value(value: bytes) -> GroupRecord:
         reader.tagged_fields()
         return GroupRecord(protocol_type, generation, protocol, leader, state_timestamp_ms, members)
 
-    return _reading(value, read, flexible=version >= FLEXIBLE_FROM)
+    return _decode(value, read, flexible=version >= FLEXIBLE_FROM)
 
 
 class _Reader:
@@ -301,7 +301,7 @@ class _Reader:
         return self.data[start : self.at]
 
 
-def _reading(data: bytes, read: Callable[[_Reader], T], flexible: bool = False) -> T:
+def _decode(data: bytes, read: Callable[[_Reader], T], flexible: bool = False) -> T:
     reader = _Reader(data, flexible)
     try:
         result = read(reader)

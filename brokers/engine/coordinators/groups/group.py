@@ -188,7 +188,7 @@ class Group:
         """Changes the member id of a static member that has rejoined (GRP-18). It keeps its position and leadership."""
         assert member.group_instance_id is not None, "only a static member is known by more than its id"
         before = member.member_id
-        self.members = {member_id if id == before else id: result for id, result in self.members.items()}
+        self.members = {member_id if id == before else id: other for id, other in self.members.items()}
         self.statics[member.group_instance_id] = member_id
         if self.leader == before:
             self.leader = member_id
@@ -255,13 +255,13 @@ class Group:
 
     def restore(self, record: GroupRecord) -> None:
         """Applies a record. The members' other protocols and their waiting calls stay."""
-        known = self.members
+        previous = self.members
         self.members, self.statics, self.leader = {}, {}, record.leader
         self.offered.clear()
         self.metadata_bytes = self.awaiting = 0
         for stored in record.members:
             assert record.protocol is not None, "a group with members has chosen a protocol"
-            member = known.get(stored.member_id)
+            member = previous.get(stored.member_id)
             if member is None:
                 member = Member.restored(stored, record.protocol)
             else:

@@ -19,9 +19,9 @@ from brokers.engine.protocol.errors import ErrorCode
 
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
 # Shared by all calls: a result without records and answers is never modified.
-_ALIVE: Final = CoordinatorResult(0)
+_MEMBER_ALIVE: Final = CoordinatorResult(0)
 _REJOIN: Final = CoordinatorResult(int(ErrorCode.REBALANCE_IN_PROGRESS))
-_STRANGER: Final = CoordinatorResult(_UNKNOWN)
+_UNKNOWN_MEMBER: Final = CoordinatorResult(_UNKNOWN)
 
 
 def heartbeat(
@@ -29,14 +29,14 @@ def heartbeat(
 ) -> CoordinatorResult:
     """Extends the session of a member; the reply is an error code."""
     if group is None:
-        return _STRANGER
+        return _UNKNOWN_MEMBER
     member = group.members.get(member_id)
     if member is None or group_instance_id is not None or generation != group.generation:
         code = check_generation(group, generation, member_id, group_instance_id)
         if code:
             return CoordinatorResult(code, is_read=code in FOR_GOOD)
         member = group.members[member_id]
-    reply = _REJOIN if group.state is State.PREPARING else _ALIVE
+    reply = _REJOIN if group.state is State.PREPARING else _MEMBER_ALIVE
     deadline_ms = now.monotonic_ms + member.session_timeout_ms
     if member.armed_ms is None or deadline_ms < member.armed_ms:
         builder = ResultBuilder(now)

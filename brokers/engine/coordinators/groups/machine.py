@@ -75,13 +75,13 @@ class GroupMachine:
     def join(self, now: Now, ticket: object, request: JoinRequest) -> CoordinatorResult:
         result = joining.join(self.groups, ResultBuilder(now, ticket), self.groups.get(request.group_id), request)
         self.groups.recount(self.groups.get(request.group_id))
-        return _answered(result)
+        return _mark_final(result)
 
     def sync(self, now: Now, ticket: object, request: SyncRequest) -> CoordinatorResult:
         group = self.groups.get(request.group_id)
         result = syncing.sync(self.groups, ResultBuilder(now, ticket), group, request)
         self.groups.recount(group)
-        return _answered(result)
+        return _mark_final(result)
 
     def heartbeat(
         self, now: Now, group_id: str, generation: int, member_id: str, group_instance_id: str | None = None
@@ -110,18 +110,18 @@ class GroupMachine:
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
         try:
-            read = read_key(key)
+            decoded_key = read_key(key)
         except UnknownFormat as error:
             log.warning("group_key_unknown", offset=offset, reason=str(error))
             return
         except Unreadable as error:
             log.error("group_key_unreadable", offset=offset, reason=str(error))
             return
-        if isinstance(read, GroupKey):
-            self._replay_group(read.group, value, offset)
+        if isinstance(decoded_key, GroupKey):
+            self._replay_group(decoded_key.group, value, offset)
         else:
-            self.offsets.replay(read, value, offset, producer_id)
-            self.groups.offsets_changed(read.group, offset)
+            self.offsets.replay(decoded_key, value, offset, producer_id)
+            self.groups.offsets_changed(decoded_key.group, offset)
 
     def _replay_group(self, group_id: str, value: bytes | None, offset: int) -> None:
         if value is None:
@@ -188,19 +188,19 @@ class GroupMachine:
         self.offsets.shards.discard(self.offsets)
         answers = self.removals.unload()
         for group in self.groups:
-            answers += _waiting(group, ErrorCode.NOT_COORDINATOR)
+            answers += _fail_waiting_calls(group, ErrorCode.NOT_COORDINATOR)
             group.state = State.DEAD
         return answers
 
 
-def _answered(result: CoordinatorResult) -> CoordinatorResult:
+def _mark_final(result: CoordinatorResult) -> CoordinatorResult:
     """Marks a refusal that makes a client give up as a read, so that it is released after a leadership check."""
     if result.reply is not REPLY_PENDING and result.reply.error in FOR_GOOD:
         result.is_read = True
     return result
 
 
-def _waiting(group: Group, code: ErrorCode) -> list[tuple[object, Any]]:
+def _fail_waiting_calls(group: Group, code: ErrorCode) -> list[tuple[object, Any]]:
     """Clears a group's waiting calls and returns their answers with an error code."""
     answers: list[tuple[object, Any]] = []
     for member in group.members.values():

@@ -44,7 +44,7 @@ TIMESTAMP_MAX: Final = (1 << 63) - 1
 DEFAULT_RETENTION_MS: Final = -1
 
 # Error codes for clients, by the error code of a failed append (GRP-22). Codes that are not listed are passed on.
-_OF_APPEND: Final[Mapping[int, ErrorCode]] = {
+_CLIENT_ERRORS: Final[Mapping[int, ErrorCode]] = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -119,7 +119,7 @@ class Producer(NamedTuple):
 
 def commit_error(code: int) -> int:
     """Returns the error code for a client whose commit failed at the append or at the verification (GRP-22)."""
-    return int(_OF_APPEND.get(code, code))
+    return int(_CLIENT_ERRORS.get(code, code))
 
 
 def is_over(group: Group) -> bool:
@@ -127,7 +127,7 @@ def is_over(group: Group) -> bool:
     return group.state is State.EMPTY and not group.pending
 
 
-class _Room:
+class _RemainingRoom:
     """Remaining number and bytes of offsets that an instance may commit."""
 
     __slots__ = ("_bytes", "_count")
@@ -325,7 +325,7 @@ class ShardOffsets:
         producer: Producer | None = None,
         timers: list[tuple[Hashable, int | None]] | None = None,
     ) -> CoordinatorResult:
-        codes = self._codes(group_id, commits, NO_PRODUCER if producer is None else producer.id)
+        codes = self._commit_codes(group_id, commits, NO_PRODUCER if producer is None else producer.id)
         expire_ms = NO_TIMESTAMP
         if retention_ms != DEFAULT_RETENTION_MS:
             expire_ms = min(now.wall_ms + retention_ms, TIMESTAMP_MAX)
@@ -354,7 +354,7 @@ class ShardOffsets:
             result.producer_id, result.producer_epoch, result.verification_token = producer
         return result
 
-    def _codes(self, group_id: str, commits: Sequence[Commit], producer_id: int) -> list[int]:
+    def _commit_codes(self, group_id: str, commits: Sequence[Commit], producer_id: int) -> list[int]:
         """Returns an error code for each commit, 0 if it may be stored.
 
         A pending offset needs room of its own beside the committed offset of its partition.
@@ -362,7 +362,7 @@ class ShardOffsets:
         held = self.by_group.get(group_id)
         in_transaction = producer_id != NO_PRODUCER
         instance_id = split_internal(group_id)[0] if held is None else held.instance_id
-        room: _Room | None = None
+        room: _RemainingRoom | None = None
         codes = []
         for commit in commits:
             if not self._metadata_fits(commit.metadata):
@@ -376,21 +376,21 @@ class ShardOffsets:
             # An instance at its limit may still move the offsets it has.
             if entry is None or more_bytes > 0:
                 if room is None:
-                    room = self._room(instance_id, TRANSACTIONAL_PARTS if in_transaction else 1)
+                    room = self._remaining_room(instance_id, TRANSACTIONAL_PARTS if in_transaction else 1)
                 if not room.take(entry is None, more_bytes):
                     codes.append(int(ErrorCode.POLICY_VIOLATION))
                     continue
             codes.append(0)
         return codes
 
-    def _room(self, instance_id: str | None, parts: int) -> _Room:
+    def _remaining_room(self, instance_id: str | None, parts: int) -> _RemainingRoom:
         """Returns the room that an instance has left on this broker, up to `parts` times its limits."""
         if instance_id is None:
-            return _Room(_UNBOUNDED, _UNBOUNDED)
+            return _RemainingRoom(_UNBOUNDED, _UNBOUNDED)
         shards = self.shards
         count = shards.total(lambda shard: shard.usage(instance_id)[0])
         size_bytes = shards.total(lambda shard: shard.usage(instance_id)[1])
-        return _Room(
+        return _RemainingRoom(
             parts * shards.share_of(limits.OFFSETS_PER_INSTANCE_MAX, limits.OFFSETS_FLOOR) - count,
             parts * shards.share_of(limits.OFFSET_BYTES_PER_INSTANCE_MAX, limits.OFFSET_BYTES_FLOOR) - size_bytes,
         )

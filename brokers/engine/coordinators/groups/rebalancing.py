@@ -117,8 +117,8 @@ def joined(group: Group, member: Member, *, leader: str | None = None, skip_assi
     members: tuple[JoinedMember, ...] = ()
     if leader is None and member.member_id == group.leader and protocol is not None:
         members = tuple(
-            JoinedMember(result.member_id, result.group_instance_id, result.metadata(protocol))
-            for result in group.members.values()
+            JoinedMember(peer.member_id, peer.group_instance_id, peer.metadata(protocol))
+            for peer in group.members.values()
         )
     return JoinReply(
         0,

@@ -76,8 +76,8 @@ class GroupRegistry:
         return self._by_id.get(id)
 
     def of_instance(self, instance_id: str) -> tuple[Group, ...]:
-        held = self._by_instance.get(instance_id)
-        return () if held is None else tuple(held.groups.values())
+        instance_groups = self._by_instance.get(instance_id)
+        return () if instance_groups is None else tuple(instance_groups.groups.values())
 
     def has_room(self, id: str) -> bool:
         """True if the instance that a group id belongs to may have one more group on this broker."""
@@ -109,8 +109,12 @@ class GroupRegistry:
 
     def usage(self, instance_id: str) -> GroupUsage:
         """Returns the groups and members that an instance has in this shard."""
-        held = self._by_instance.get(instance_id)
-        return NOTHING if held is None else GroupUsage(len(held.groups), held.members, held.member_bytes)
+        instance_groups = self._by_instance.get(instance_id)
+        return (
+            NOTHING
+            if instance_groups is None
+            else GroupUsage(len(instance_groups.groups), instance_groups.members, instance_groups.member_bytes)
+        )
 
     def recount(self, group: Group | None) -> None:
         """Updates the instance's totals after a group's members may have changed."""
@@ -126,10 +130,10 @@ class GroupRegistry:
         if group is None:
             group = self._by_id[id] = Group(id, now_ms, self.dropped_at)
             instance_id = split_internal(id)[0]
-            held = self._by_instance.get(instance_id)
-            if held is None:
-                held = self._by_instance[instance_id] = _InstanceGroups()
-            held.groups[id] = group
+            instance_groups = self._by_instance.get(instance_id)
+            if instance_groups is None:
+                instance_groups = self._by_instance[instance_id] = _InstanceGroups()
+            instance_groups.groups[id] = group
         return group
 
     def recorded_at(self, id: str) -> int:
@@ -158,8 +162,8 @@ class GroupRegistry:
         self.dropped_at = max(self.dropped_at, group.recorded_at, group.committed_at)
         group.state = State.DEAD
         instance_id = split_internal(id)[0]
-        held = self._by_instance[instance_id]
-        held.count(group, (0, 0))
-        del held.groups[id]
-        if not held.groups:
+        instance_groups = self._by_instance[instance_id]
+        instance_groups.count(group, (0, 0))
+        del instance_groups.groups[id]
+        if not instance_groups.groups:
             del self._by_instance[instance_id]

@@ -79,7 +79,7 @@ class ResultBuilder:
 
     def result(self, reply: Any = None, *, reads: int = NO_RECORD, is_read: bool = False) -> CoordinatorResult:
         """Makes the decision. With `reply` REPLY_PENDING the call waits, unless an answer for it was collected."""
-        reply = self._own(reply)
+        reply = self._own_answer(reply)
         if self._emptied is None:
             return CoordinatorResult(reply, answers=self._answers, timers=self._timers, reads=reads, is_read=is_read)
         group, record = self._emptied
@@ -99,7 +99,7 @@ class ResultBuilder:
             late=lambda code: reply,
         )
 
-    def _own(self, reply: Any) -> Any:
+    def _own_answer(self, reply: Any) -> Any:
         if reply is not REPLY_PENDING:
             return reply
         for at, (ticket, answer) in enumerate(self._answers):

@@ -30,7 +30,7 @@ def replace(
     assert request.group_instance_id is not None, "only a static member can be replaced"
     leader_before = group.leader
     member = group.members[group.statics[request.group_instance_id]]
-    before = _Before(member)
+    before = _PreviousMember(member)
     _fence(builder, group, member)
     builder.forget(group, member.member_id)
     group.rename(member, member_id)
@@ -38,14 +38,14 @@ def replace(
     group.offers(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
     builder.expect(group, member, member.session_timeout_ms)
     if group.state is State.STABLE and group.choice() == group.protocol:
-        return _go_on(builder, group, member, before, leader_before or "", request.may_skip)
+        return _keep_assignment(builder, group, member, before, leader_before or "", request.may_skip)
     group.awaits_join(member, builder.ticket)
     prepare(builder, settings, group)
     try_to_complete(builder, group)
     return builder.result(REPLY_PENDING)
 
 
-class _Before:
+class _PreviousMember:
     """State of a member before its replacement, restored if the record cannot be written."""
 
     __slots__ = ("member_id", "protocols", "rebalance_timeout_ms", "session_timeout_ms")
@@ -64,15 +64,15 @@ def _fence(builder: ResultBuilder, group: Group, member: Member) -> None:
     member.sync_ticket = None
 
 
-def _go_on(
-    builder: ResultBuilder, group: Group, member: Member, before: _Before, leader_before: str, may_skip: bool
+def _keep_assignment(
+    builder: ResultBuilder, group: Group, member: Member, before: _PreviousMember, leader_before: str, may_skip: bool
 ) -> CoordinatorResult:
     """Records the new member id without a rebalance; the assignment stays (GRP-19).
 
     A leader whose version does not support `skip_assignment` gets its old member id as the leader's: otherwise it would
     compute an assignment that no member fetches.
     """
-    assignments = {matching.member_id: matching.assignment for matching in group.members.values()}
+    assignments = {peer.member_id: peer.assignment for peer in group.members.values()}
     record = group.recorded(builder.now.wall_ms, assignments)
 
     def reverted(code: int) -> CoordinatorResult:

@@ -31,7 +31,7 @@ def sync(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, req
             builder.disarm(SYNC, group)
     if group.state is State.STABLE:
         builder.expect(group, member, member.session_timeout_ms)
-        return builder.result(_given(group, member.assignment), reads=group.recorded_at, is_read=True)
+        return builder.result(_sync_reply(group, member.assignment), reads=group.recorded_at, is_read=True)
     builder.answer(member.sync_ticket, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
     member.sync_ticket = builder.ticket
     if member.member_id != group.leader:
@@ -82,7 +82,7 @@ def _assign(
     answers: list[tuple[object, SyncReply]] = []
     own = sync_refused(ErrorCode.UNKNOWN_SERVER_ERROR)
     for member, ticket in waiting:
-        reply = _given(group, assignments.get(member.member_id, b""))
+        reply = _sync_reply(group, assignments.get(member.member_id, b""))
         if ticket is builder.ticket:
             own = reply
         else:
@@ -99,5 +99,5 @@ def _assign(
     )
 
 
-def _given(group: Group, assignment: bytes) -> SyncReply:
+def _sync_reply(group: Group, assignment: bytes) -> SyncReply:
     return SyncReply(0, group.protocol_type, group.protocol, assignment)

@@ -28,21 +28,21 @@ def add_partitions(
 ) -> CoordinatorResult:
     """Adds partitions to the open transaction, or begins one. The reply is one error code for all of `partitions`."""
     entry = registry.entry(transactional_id)
-    known = None if entry is None else entry.visible
-    if entry is not None and known is None:
+    metadata = None if entry is None else entry.visible
+    if entry is not None and metadata is None:
         return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
-    if entry is None or known is None or known.producer_id != producer_id:
+    if entry is None or metadata is None or metadata.producer_id != producer_id:
         return final(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
-    if known.producer_epoch != producer_epoch or known.is_nobodys:
+    if metadata.producer_epoch != producer_epoch or metadata.is_fencing_epoch:
         return final(int(ErrorCode.PRODUCER_FENCED))
-    if entry.pending or known.state in DECIDED:
+    if entry.pending or metadata.state in DECIDED:
         return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
-    if known.state is State.ONGOING and known.partitions.issuperset(partitions):
+    if metadata.state is State.ONGOING and metadata.partitions.issuperset(partitions):
         return CoordinatorResult(_NONE)
-    extended = known.with_partitions(partitions, now.wall_ms)
+    extended = metadata.with_partitions(partitions, now.wall_ms)
     if len(extended.partitions) > limits.PARTITIONS_PER_TRANSACTION_MAX:
         return CoordinatorResult(int(ErrorCode.POLICY_VIOLATION))
-    more = len(extended.partitions) - len(known.partitions)
+    more = len(extended.partitions) - len(metadata.partitions)
     if not registry.has_room_for_partitions(instance_of(transactional_id), more):
         return CoordinatorResult(int(ErrorCode.POLICY_VIOLATION))
     record = record_of(extended)
@@ -72,20 +72,20 @@ def verify_partitions(
     """
     code = _NONE
     entry = registry.entry(transactional_id)
-    known = None if entry is None else entry.visible
-    if entry is not None and known is None:
+    metadata = None if entry is None else entry.visible
+    if entry is not None and metadata is None:
         code = int(ErrorCode.CONCURRENT_TRANSACTIONS)
-    elif known is None or known.producer_id != producer_id:
+    elif metadata is None or metadata.producer_id != producer_id:
         code = int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    elif known.producer_epoch != producer_epoch:
+    elif metadata.producer_epoch != producer_epoch:
         code = int(ErrorCode.PRODUCER_FENCED)
-    elif known.state in DECIDED:
+    elif metadata.state in DECIDED:
         code = int(ErrorCode.CONCURRENT_TRANSACTIONS)
     if code == ErrorCode.CONCURRENT_TRANSACTIONS:
         return CoordinatorResult(Verified(dict.fromkeys(partitions, code), registry.coordinator_epoch))
-    if code or known is None:
+    if code or metadata is None:
         return final(Verified(dict.fromkeys(partitions, code), registry.coordinator_epoch))
     absent = int(ErrorCode.TRANSACTION_ABORTABLE)
-    codes = {partition: _NONE if partition in known.partitions else absent for partition in partitions}
+    codes = {partition: _NONE if partition in metadata.partitions else absent for partition in partitions}
     verified = Verified(codes, registry.coordinator_epoch)
     return final(verified) if absent in codes.values() else CoordinatorResult(verified)

@@ -38,19 +38,19 @@ def init_producer_id(
     entry = registry.entry(transactional_id)
     if entry is None:
         return _first(registry, transactional_id, timeout_ms, fresh_producer_id, now)
-    known = entry.visible
-    if entry.pending or known is None:
+    metadata = entry.visible
+    if entry.pending or metadata is None:
         return CoordinatorResult(Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS)))
-    if expected is not None and not _is_plausible(expected, known, entry.previous):
+    if expected is not None and not _is_plausible(expected, metadata, entry.previous):
         return final(Initialised(int(ErrorCode.PRODUCER_FENCED)))
-    if known.state in DECIDED:
+    if metadata.state in DECIDED:
         return CoordinatorResult(Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS)))
-    if known.state is State.ONGOING:
+    if metadata.state is State.ONGOING:
         # No client gets the epoch of the fence; the retry gets the next one. An old epoch of the right producer id may
         # fence as well, as in Kafka; its retry is refused.
         fenced = Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS))
-        return fence(registry, known, now, reply=fenced, failed=_failed)
-    return _again(entry, known, timeout_ms, expected, fresh_producer_id, now)
+        return fence(registry, metadata, now, reply=fenced, failed=_failed)
+    return _reinitialise(entry, metadata, timeout_ms, expected, fresh_producer_id, now)
 
 
 def _first(
@@ -64,17 +64,17 @@ def _first(
     return _initialised(first(transactional_id, fresh_producer_id, timeout_ms, now.wall_ms))
 
 
-def _is_plausible(expected: Expected, known: TransactionMetadata, previous: Previous) -> bool:
+def _is_plausible(expected: Expected, metadata: TransactionMetadata, previous: Previous) -> bool:
     """True if the client has the current producer id, or the previous one with its epochs used up."""
     producer_id, producer_epoch = expected
-    if producer_id == known.producer_id:
+    if producer_id == metadata.producer_id:
         return True
     return producer_id == previous.producer_id and producer_epoch >= EPOCH_MAX
 
 
-def _again(
+def _reinitialise(
     entry: Entry,
-    known: TransactionMetadata,
+    metadata: TransactionMetadata,
     timeout_ms: int,
     expected: Expected | None,
     fresh_producer_id: int | None,
@@ -82,22 +82,26 @@ def _again(
 ) -> CoordinatorResult:
     """Assigns the next epoch of the producer id to an id at rest, or a fresh producer id if its epochs are used up."""
     expected_epoch = None if expected is None else expected[1]
-    is_current = expected_epoch == known.producer_epoch and expected is not None and expected[0] == known.producer_id
+    is_current = (
+        expected_epoch == metadata.producer_epoch and expected is not None and expected[0] == metadata.producer_id
+    )
     if expected is not None and not is_current:
         if expected_epoch != entry.previous.producer_epoch:
             return final(Initialised(int(ErrorCode.PRODUCER_FENCED)))
         # A retry of a call whose answer was lost: the client gets the same producer id and epoch again.
-        entry.previous_next = Previous(known.producer_id, entry.previous.producer_epoch)
-        return _initialised(known.initialised(known.producer_id, known.producer_epoch, timeout_ms, now.wall_ms))
-    remembered = NO_EPOCH if expected is None else known.producer_epoch
-    if not known.epochs_used_up:
-        producer_id, producer_epoch = known.producer_id, known.producer_epoch + 1
+        entry.previous_next = Previous(metadata.producer_id, entry.previous.producer_epoch)
+        return _initialised(
+            metadata.initialised(metadata.producer_id, metadata.producer_epoch, timeout_ms, now.wall_ms)
+        )
+    previous_epoch = NO_EPOCH if expected is None else metadata.producer_epoch
+    if not metadata.epochs_used_up:
+        producer_id, producer_epoch = metadata.producer_id, metadata.producer_epoch + 1
     elif fresh_producer_id is not None:
         producer_id, producer_epoch = fresh_producer_id, 0
     else:
         return CoordinatorResult(NEEDS_PRODUCER_ID)
-    entry.previous_next = Previous(known.producer_id, remembered)
-    return _initialised(known.initialised(producer_id, producer_epoch, timeout_ms, now.wall_ms))
+    entry.previous_next = Previous(metadata.producer_id, previous_epoch)
+    return _initialised(metadata.initialised(producer_id, producer_epoch, timeout_ms, now.wall_ms))
 
 
 def _initialised(metadata: TransactionMetadata) -> CoordinatorResult:

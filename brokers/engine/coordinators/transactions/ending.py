@@ -17,7 +17,7 @@ from brokers.engine.coordinators.transactions.states import DECIDED, State
 from brokers.engine.protocol.errors import ErrorCode
 
 # (state, commit requested) → the answer when the outcome was decided before. Other pairs: INVALID_TXN_STATE.
-_DECIDED_BEFORE: Final[dict[tuple[State, bool], ErrorCode]] = {
+_ANSWERS_AFTER_DECISION: Final[dict[tuple[State, bool], ErrorCode]] = {
     (State.COMPLETE_COMMIT, True): ErrorCode.NONE,
     (State.COMPLETE_ABORT, False): ErrorCode.NONE,
     (State.PREPARE_COMMIT, True): ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -43,21 +43,21 @@ def end(
     markers follow.
     """
     entry = registry.entry(transactional_id)
-    known = None if entry is None else entry.visible
-    if entry is not None and known is None:
+    metadata = None if entry is None else entry.visible
+    if entry is not None and metadata is None:
         return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
-    if entry is None or known is None or known.producer_id != producer_id:
+    if entry is None or metadata is None or metadata.producer_id != producer_id:
         return final(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
-    if known.producer_epoch != producer_epoch:
+    if metadata.producer_epoch != producer_epoch:
         return final(int(ErrorCode.PRODUCER_FENCED))
     if entry.pending:
         return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
-    if known.state is not State.ONGOING:
-        code = _DECIDED_BEFORE.get((known.state, committed), ErrorCode.INVALID_TXN_STATE)
+    if metadata.state is not State.ONGOING:
+        code = _ANSWERS_AFTER_DECISION.get((metadata.state, committed), ErrorCode.INVALID_TXN_STATE)
         if code == ErrorCode.NONE:
-            return _again(known)
+            return _confirm_end(metadata)
         return final(int(code)) if code == ErrorCode.INVALID_TXN_STATE else CoordinatorResult(int(code))
-    prepared = known.prepared(committed, now.wall_ms)
+    prepared = metadata.prepared(committed, now.wall_ms)
     return CoordinatorResult(
         int(ErrorCode.NONE),
         [record_of(prepared)],
@@ -67,7 +67,7 @@ def end(
     )
 
 
-def _again(known: TransactionMetadata) -> CoordinatorResult:
+def _confirm_end(metadata: TransactionMetadata) -> CoordinatorResult:
     """Confirms a transaction that has already ended with the requested outcome.
 
     The record is written once more. A deposed coordinator that does not know it yet might otherwise take the end of the
@@ -75,7 +75,7 @@ def _again(known: TransactionMetadata) -> CoordinatorResult:
     """
     return CoordinatorResult(
         int(ErrorCode.NONE),
-        [record_of(known)],
+        [record_of(metadata)],
         refused=lambda code: CoordinatorResult(coordinator_error(code)),
         late=coordinator_error,
     )
@@ -90,8 +90,8 @@ def markers_written(
     completed it. Repeated and late calls are harmless.
     """
     entry = registry.entry(sent.transactional_id)
-    known = None if entry is None else entry.visible
-    if entry is None or known is None or not _is_of(sent, registry, known):
+    metadata = None if entry is None else entry.visible
+    if entry is None or metadata is None or not _is_of(sent, registry, metadata):
         return CoordinatorResult(False)
     entry.owed.difference_update(partitions)
     return complete(registry, sent.transactional_id, now)
@@ -110,16 +110,16 @@ def complete(registry: TransactionRegistry, transactional_id: str, now: Now) -> 
     return CoordinatorResult(True, records=[record_of(entry.visible.completed(now.wall_ms))], refused=refused)
 
 
-def _is_of(sent: SendMarkers, registry: TransactionRegistry, known: TransactionMetadata) -> bool:
+def _is_of(sent: SendMarkers, registry: TransactionRegistry, metadata: TransactionMetadata) -> bool:
     """True if `sent` was sent by this coordinator epoch for the outcome that the transaction has now."""
     return (
-        known.state in DECIDED
+        metadata.state in DECIDED
         and sent.coordinator_epoch == registry.coordinator_epoch
-        and (sent.producer_id, sent.producer_epoch) == (known.producer_id, known.producer_epoch)
-        and sent.committed == (known.state is State.PREPARE_COMMIT)
+        and (sent.producer_id, sent.producer_epoch) == (metadata.producer_id, metadata.producer_epoch)
+        and sent.committed == (metadata.state is State.PREPARE_COMMIT)
     )
 
 
 def _is_done(entry: Entry) -> bool:
-    known = entry.visible
-    return known is not None and not entry.pending and known.state in DECIDED and not entry.owed
+    metadata = entry.visible
+    return metadata is not None and not entry.pending and metadata.state in DECIDED and not entry.owed

@@ -19,7 +19,7 @@ class Previous(NamedTuple):
     producer_epoch: int
 
 
-NOBODY: Final = Previous(NO_PRODUCER_ID, NO_EPOCH)
+NO_PREVIOUS: Final = Previous(NO_PRODUCER_ID, NO_EPOCH)
 
 
 class Entry:
@@ -44,8 +44,8 @@ class Entry:
         self.written: TransactionMetadata | None = None
         self.offset = -1
         self.owed: set[PartitionKey] = set()
-        self.previous = NOBODY
-        self.previous_next = NOBODY
+        self.previous = NO_PREVIOUS
+        self.previous_next = NO_PREVIOUS
 
     def write(self, metadata: TransactionMetadata | None, offset: int) -> None:
         """Applies the record at `offset`; `metadata` None deletes the id."""
@@ -59,7 +59,7 @@ class Entry:
                 self.previous = self.previous_next
             elif metadata.producer_epoch != before.producer_epoch:
                 # Fenced: the producer with the previous epoch cannot continue by repeating its InitProducerId.
-                self.previous = NOBODY
+                self.previous = NO_PREVIOUS
         self.written = metadata
         self.offset = offset
 

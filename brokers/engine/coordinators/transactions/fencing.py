@@ -13,13 +13,13 @@ from brokers.engine.coordinators.transactions.states import State
 
 
 def fence(
-    registry: TransactionRegistry, known: TransactionMetadata, now: Now, *, reply: Any, failed: Callable[[int], Any]
+    registry: TransactionRegistry, metadata: TransactionMetadata, now: Now, *, reply: Any, failed: Callable[[int], Any]
 ) -> CoordinatorResult:
     """Decides to abort the transaction under a higher epoch, in one record so that no crash can separate the two.
 
     `failed(code)` makes the reply if the record cannot be written.
     """
-    fenced = known.fenced(now.wall_ms)
+    fenced = metadata.fenced(now.wall_ms)
     return CoordinatorResult(
         reply,
         [record_of(fenced)],

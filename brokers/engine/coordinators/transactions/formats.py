@@ -140,10 +140,10 @@ def _text(value: bytes, position: int, length: int) -> tuple[str, int]:
     return value[position : position + length].decode(), position + length
 
 
-def _read_indexes(value: bytes, position: int, topic: str, count: int, found: list[PartitionKey]) -> int:
+def _read_indexes(value: bytes, position: int, topic: str, count: int, result: list[PartitionKey]) -> int:
     if not 0 <= count <= (len(value) - position) // _INT32.size:
         raise UnknownFormat(f"invalid number of partitions ({count}) in a transaction's value")
-    found += [(topic, index) for (index,) in _INT32.iter_unpack(value[position : position + count * _INT32.size])]
+    result += [(topic, index) for (index,) in _INT32.iter_unpack(value[position : position + count * _INT32.size])]
     return position + count * _INT32.size
 
 

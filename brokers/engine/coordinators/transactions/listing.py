@@ -19,20 +19,20 @@ def describe(registry: TransactionRegistry, transactional_id: str) -> Coordinato
     those that still lack one.
     """
     entry = registry.entry(transactional_id)
-    known = None if entry is None else entry.visible
-    if entry is None or known is None:
+    metadata = None if entry is None else entry.visible
+    if entry is None or metadata is None:
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if entry is None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return CoordinatorResult(Description(int(code), transactional_id))
-    partitions = entry.owed if known.state in DECIDED and not entry.pending else known.partitions
+    partitions = entry.owed if metadata.state in DECIDED and not entry.pending else metadata.partitions
     return CoordinatorResult(
         Description(
             error=int(ErrorCode.NONE),
             transactional_id=transactional_id,
-            state=NAMES[known.state],
-            timeout_ms=known.timeout_ms,
-            start_ms=known.start_ms,
-            producer_id=known.producer_id,
-            producer_epoch=known.producer_epoch,
+            state=NAMES[metadata.state],
+            timeout_ms=metadata.timeout_ms,
+            start_ms=metadata.start_ms,
+            producer_id=metadata.producer_id,
+            producer_epoch=metadata.producer_epoch,
             partitions=sorted(partitions),
         )
     )
@@ -52,14 +52,14 @@ def list_transactions(
     """
     result = []
     for transactional_id, entry in registry.entries(instance_id):
-        known = entry.visible
-        if known is None:
+        metadata = entry.visible
+        if metadata is None:
             continue
-        if states is not None and known.state not in states:
+        if states is not None and metadata.state not in states:
             continue
-        if producer_ids and known.producer_id not in producer_ids:
+        if producer_ids and metadata.producer_id not in producer_ids:
             continue
-        if longer_than_ms > ANY_DURATION and now.wall_ms - known.start_ms <= longer_than_ms:
+        if longer_than_ms > ANY_DURATION and now.wall_ms - metadata.start_ms <= longer_than_ms:
             continue
-        result.append(Listed(transactional_id, known.producer_id, NAMES[known.state]))
+        result.append(Listed(transactional_id, metadata.producer_id, NAMES[metadata.state]))
     return CoordinatorResult(result)

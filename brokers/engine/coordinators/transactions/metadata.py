@@ -71,7 +71,7 @@ class TransactionMetadata(NamedTuple):
         return self.producer_epoch >= EPOCH_MAX
 
     @property
-    def is_nobodys(self) -> bool:
+    def is_fencing_epoch(self) -> bool:
         """True if the epoch is the one reserved for fencing, which no client was given."""
         return self.producer_epoch > EPOCH_MAX
 
