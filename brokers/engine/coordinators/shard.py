@@ -210,7 +210,7 @@ class Shard(Generic[M]):
 class _PendingCommit:
     """A decision that waits for its commit, for a leadership check, or for both."""
 
-    __slots__ = ("_deadline", "_missing", "_result", "_shard", "_ticket", "_waits")
+    __slots__ = ("_deadline", "_outstanding", "_result", "_shard", "_ticket", "_waits")
 
     def __init__(self, shard: Shard[Any], result: CoordinatorResult, ticket: Ticket | None) -> None:
         self._shard = shard

@@ -18,7 +18,7 @@ class Timers:
     session deadlines half an hour away.
     """
 
-    __slots__ = ("_deadlines", "_heap", "_made", "_queued")
+    __slots__ = ("_deadlines", "_heap", "_queued", "_sequence")
 
     def __init__(self) -> None:
         self._deadlines: dict[Hashable, int] = {}
