@@ -1,6 +1,7 @@
-"""What held the clients of one instance back here, minute by minute, for the last quarter of an hour.
+"""Causes of an instance's delays on this broker by minute, for the last quarter of an hour.
 
-The control plane collects it every few seconds and keeps it for a week: these minutes are what it may have missed.
+The control plane collects them every few seconds and keeps them for a week; the quarter of an hour covers what it may
+have missed.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from brokers.engine.throttling.charging import Rule
 
 MINUTE_MS: Final = 60_000
 MINUTES_KEPT: Final = 16
-# Of one minute: rules that are told apart; further ones count together, by kind.
+# Rules recorded separately in one minute; further client quotas are summed by quota.
 RULES_PER_MINUTE_MAX: Final = 8
-# Of one rule in one minute: clients that are told apart. Whoever waited least makes room.
+# Clients recorded separately for one rule in one minute; beyond, the client that waited least is dropped.
 CLIENTS_PER_RULE_MAX: Final = 8
-# Of these are told.
+# Clients of one rule that are reported, the ones that waited longest.
 CLIENTS_SHOWN_MAX: Final = 3
 
 Client = tuple[str, str]
 
 
 class _Cause:
-    """One rule in one minute. `clients`: `[count, waited_ms]` of each."""
+    """Delays by one rule in one minute. `clients` has `[count, waited_ms]` of each client."""
 
     __slots__ = ("clients", "count", "longest_ms", "waited_ms", "whole_limit_per_s")
 
@@ -64,7 +65,7 @@ class _Minute:
 
 
 class ThrottledMinutes:
-    """By minute, rule and client. Times are wall milliseconds."""
+    """Delays and refusals of one instance by minute, rule and client. Times are wall milliseconds."""
 
     __slots__ = ("_minutes",)
 
@@ -74,7 +75,7 @@ class ThrottledMinutes:
     def note(
         self, key: tuple[Rule, str, str], whole_limit_per_s: float | None, count: int, delay_ms: int, now_ms: int
     ) -> None:
-        """`count` delays, or refusals, of `delay_ms` together."""
+        """Records `count` delays, `delay_ms` in total, or refusals."""
         rule, user, client_id = key
         minute_ms = now_ms - now_ms % MINUTE_MS
         minute = self._minutes.get(minute_ms)
@@ -88,7 +89,7 @@ class ThrottledMinutes:
         cause.note((user, client_id), count, delay_ms)
 
     def noted(self, since_ms: int, until_ms: int) -> list[dict[str, Any]]:
-        """The minutes in which the last thing was noted in `[since_ms, until_ms)`, whole, by time."""
+        """Returns the minutes whose last record is in `[since_ms, until_ms)`, in order, each with all its records."""
         return [
             {"minute_ms": at_ms, "causes": [_cause_json(rule, cause) for rule, cause in minute.causes.items()]}
             for at_ms, minute in sorted(self._minutes.items())
@@ -97,7 +98,7 @@ class ThrottledMinutes:
 
 
 def rule_json(rule: Rule) -> dict[str, object]:
-    """As the admin port answers it. `entity` has the parts that the quota names; None is the default."""
+    """Returns a rule for the admin port. `entity` has the parts that the quota names; None is the default entity."""
     entity: dict[str, str | None] = {}
     if rule.entity is not None:
         if rule.entity.has_user:

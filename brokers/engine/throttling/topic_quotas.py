@@ -1,7 +1,7 @@
-"""Limits of single topics, for all clients that use them: this broker's part of what a topic may move over all brokers.
+"""Limits of single topics for all their clients together: this broker's part of a limit that holds over all brokers.
 
-The part is by the partitions that a broker leads of the topic, as an instance's bandwidth is by all partitions. Where
-an instance's bandwidth is pooled, so are the limits of its topics, of a bounded number.
+A limit is split by the leader partitions of the topic, as an instance's bandwidth is by those of all topics. If the
+instance's bandwidth is pooled, so are the limits of its topics, up to a number.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from quotas.allocation import allocate
 from quotas.pacing import BURST_MS
 from quotas.rates import WINDOW, Window
 
-# Limits of an instance's topics that are pooled, both directions together; others stay split by partitions.
+# Pooled limits of an instance's topics, both directions together; further ones stay split by partitions.
 TOPIC_POOLS_MAX: Final = 50
 
 
 @dataclass(slots=True)
 class _TopicLimit:
-    """As it was when the topic was `version` and had this limit; `part_bps` 0: nothing of the topic is led here."""
+    """Limiter of one topic, computed for a version of the topic and a limit.
+
+    `part_bps` is 0 if this broker leads no partition of the topic.
+    """
 
     version: object
     limit_bps: int
@@ -39,7 +42,7 @@ class _TopicLimit:
 
 
 class TopicQuotas:
-    """The topic limits of one instance. `is_pooled`: they hold over all brokers together."""
+    """Topic limits of one instance. With `is_pooled`, brokers share a pool for each limit."""
 
     __slots__ = ("_burst_ms", "_limits", "_new_pool", "_pools", "_window", "is_pooled")
 
@@ -64,8 +67,10 @@ class TopicQuotas:
         broker_id: int,
         now_ms: int,
     ) -> Limiter | None:
-        """Returns the limiter; None: this broker leads nothing of the topic. `leaders` counts the topic's partitions by
-        the brokers that lead them; it is asked once for each `version` of the topic. Samples stay when a limit changes.
+        """Returns the limiter of a topic, None if this broker leads no partition of it.
+
+        `leaders` returns the number of the topic's partitions by leader; it is called once for each `version` of the
+        topic. Samples stay when the limit changes.
         """
         key = (topic, quota)
         known = self._limits.get(key)
@@ -89,13 +94,13 @@ class TopicQuotas:
         return pool
 
     def release_waits(self) -> None:
-        """Lets clients that wait ask again, under limits that were set anew."""
+        """Ends all waits, so that clients are charged again under changed limits."""
         for known in self._limits.values():
             if known.limiter.waiting is not None:
                 known.limiter.waiting.release()
 
     def drop_unused(self, now_ms: int) -> int:
-        """Forgets limiters that were not used for an hour (QUO-8); returns how many."""
+        """Drops limiters that were not used for an hour and returns their number (QUO-8)."""
         unused = [key for key, known in self._limits.items() if now_ms - known.limiter.used_ms >= UNUSED_MS_MAX]
         for key in unused:
             self._forget(key)
