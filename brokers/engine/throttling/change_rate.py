@@ -14,8 +14,8 @@ from brokers.engine.throttling.charging import Rule
 from quotas.token_bucket import TokenBucket
 
 # Tokens of a burst that are spent without a pause after each change.
-UNRESTED: Final = 100
-REST_MS_MAX: Final = 50
+UNPAUSED_TOKENS: Final = 100
+PAUSE_MS_MAX: Final = 50
 RULE: Final = Rule("change_rate", "change_rate", None, None)
 
 
@@ -31,6 +31,6 @@ class ChangeRate(TokenBucket):
         """Returns the pause after a change, which lets other instances proceed: as long as the change took, once the
         instance has made many.
         """
-        if self._tokens > self._burst - UNRESTED:
+        if self._tokens > self._burst - UNPAUSED_TOKENS:
             return 0
-        return max(0, min(ended_ms - began_ms, REST_MS_MAX))
+        return max(0, min(ended_ms - began_ms, PAUSE_MS_MAX))

@@ -353,7 +353,7 @@ class ClientQuotas:
         self._controller_window = controller_window
         self._limiters: dict[tuple[str, str, str], Limiter] = {}
         self._known_limits: LimitsByEntity | None = None
-        self._quotas_set: frozenset[str] = frozenset()
+        self._quotas_in_use: frozenset[str] = frozenset()
         # Applies this broker's part of a byte rate; with None the whole limit applies here.
         self.parts: LimitParts | None = None
 
@@ -365,9 +365,9 @@ class ClientQuotas:
         if self._callback is not None or quota in self._client_id_defaults:
             return True
         if limits is not self._known_limits:
-            self._quotas_set = frozenset(name for of_entity in limits.values() for name in of_entity)
+            self._quotas_in_use = frozenset(name for limits_of_entity in limits.values() for name in limits_of_entity)
             self._known_limits = limits
-        return quota in self._quotas_set
+        return quota in self._quotas_in_use
 
     def limiter(
         self, limits: LimitsByEntity, quota: Quota, user: str, client_id: str, now_ms: int, part: float = 1.0
@@ -387,11 +387,11 @@ class ClientQuotas:
             if match is not None:
                 rule = Rule("client_quota", quota, match.level, match.entity)
                 limit_per_s = match.limit
-                key = (quota, *precedence.sharing_group(match.level, user, _short(client_id)))
+                key = (quota, *precedence.sharing_group(match.level, user, _bounded_client_id(client_id)))
             elif client_id and quota in self._client_id_defaults:
                 rule = Rule("client_quota", quota, None, None)
                 limit_per_s = self._client_id_defaults[quota]
-                key = (quota, "", _short(client_id))
+                key = (quota, "", _bounded_client_id(client_id))
             else:
                 return None
         limiter = self._limiters.get(key)
@@ -400,7 +400,7 @@ class ClientQuotas:
                 key = (quota, OTHERS, OTHERS)
                 limiter = self._limiters.get(key)
             if limiter is None:
-                limiter = self._limiters[key] = self._new(rule, quota, limit_per_s, now_ms)
+                limiter = self._limiters[key] = self._make_limiter(rule, quota, limit_per_s, now_ms)
         if self.parts is None or quota not in BYTE_RATES:
             limiter.limit(limit_per_s * part, now_ms, limit_per_s)
         else:
@@ -408,7 +408,7 @@ class ClientQuotas:
         limiter.rule, limiter.used_ms = rule, now_ms
         return limiter
 
-    def _new(self, rule: Rule, quota: Quota, limit_per_s: float, now_ms: int) -> Limiter:
+    def _make_limiter(self, rule: Rule, quota: Quota, limit_per_s: float, now_ms: int) -> Limiter:
         """Makes a limiter; only byte rates have a pace beside Kafka's window."""
         pace = new_pace(self._burst_ms) if quota in BYTE_RATES else None
         window = self._controller_window if quota == CONTROLLER_MUTATION_RATE else self._window
@@ -431,6 +431,6 @@ class ClientQuotas:
         return len(unused)
 
 
-def _short(client_id: str) -> str:
+def _bounded_client_id(client_id: str) -> str:
     """Returns the client id, or the digest of one that is too long to be kept in memory."""
     return client_id if len(client_id) <= NAME_CHARACTERS_MAX else sha256(client_id.encode()).hexdigest()

@@ -67,13 +67,13 @@ class FlowShare:
         "_answered_ms",
         "_began_ms",
         "_cap_bps",
-        "_is_unheard",
-        "_left",
+        "_former_shares",
+        "_is_report_unanswered",
         "_waited_ms_before",
         "admitted_bps",
         "basis",
         "given_bps",
-        "has_moved",
+        "has_basis_changed",
         "has_to_say",
         "is_lost",
         "is_waiting",
@@ -98,18 +98,18 @@ class FlowShare:
         # Upper bound of the share until the flow master answers: more may belong to another broker.
         self._cap_bps: float | None = None
         # Shares in force under former bases, with the time at which each basis was left.
-        self._left: dict[int, tuple[float, int]] = {}
+        self._former_shares: dict[int, tuple[float, int]] = {}
         self.basis = -1
         self.policy = STATIC
         self.admitted_bps = self.wanted_bps = 0
         self.is_lost = False
         # True after a report until it is answered: it may have been lost.
-        self._is_unheard = False
+        self._is_report_unanswered = False
         self.is_waiting = False
         self.has_to_say = False
-        self.has_moved = False
+        self.has_basis_changed = False
         self._answered_ms = 0
-        self._begin(now_ms)
+        self._begin_measuring(now_ms)
 
     def rebase(self, limit_per_s: float, static_bps: float, basis: int, policy: str, now_ms: int) -> None:
         """Returns to the static share after a change of the limit, of the partitions' leaders or of the policy.
@@ -119,9 +119,11 @@ class FlowShare:
         """
         if basis == self.basis and policy == self.policy and limit_per_s == self.whole_limit_per_s:
             return
-        self.has_moved = self.basis != -1 and policy != STATIC
-        self._left[self.basis] = self.share_bps, now_ms
-        self._left = {left: kept for left, kept in self._left.items() if now_ms - kept[1] < REMEMBERED_MS}
+        self.has_basis_changed = self.basis != -1 and policy != STATIC
+        self._former_shares[self.basis] = self.share_bps, now_ms
+        self._former_shares = {
+            former: kept for former, kept in self._former_shares.items() if now_ms - kept[1] < REMEMBERED_MS
+        }
         is_same_limit = limit_per_s == self.whole_limit_per_s
         if not is_same_limit and self.limiter is not None and self.given_bps is not None:
             # Scales the samples from the given share to the static one, before the whole limit changes.
@@ -131,25 +133,25 @@ class FlowShare:
             self.pool.limit(limit_per_s, now_ms)
         self.basis, self.policy = basis, policy
         self.given_bps = None
-        self.is_lost = self.is_waiting = self.has_to_say = self._is_unheard = False
-        self.admitted_bps = self.wanted_bps = UNMEASURED if self.has_moved else 0
-        left = self._left.get(basis)
-        self._cap_bps = None if left is None or policy == STATIC else left[0]
-        self._put_in_force(self._without_answer_bps, now_ms)
-        self._begin(now_ms)
+        self.is_lost = self.is_waiting = self.has_to_say = self._is_report_unanswered = False
+        self.admitted_bps = self.wanted_bps = UNMEASURED if self.has_basis_changed else 0
+        former = self._former_shares.get(basis)
+        self._cap_bps = None if former is None or policy == STATIC else former[0]
+        self._apply_share(self._fallback_bps, now_ms)
+        self._begin_measuring(now_ms)
 
     @property
-    def _without_answer_bps(self) -> float:
+    def _fallback_bps(self) -> float:
         return self.static_bps if self._cap_bps is None else min(self.static_bps, self._cap_bps)
 
     def use(self, limiter: Limiter, now_ms: int) -> None:
         """Attaches the limiter of this broker's clients."""
         if self.limiter is not limiter:
             self.limiter = limiter
-            self._put_in_force(self.share_bps, now_ms)
-            self._begin(now_ms)
+            self._apply_share(self.share_bps, now_ms)
+            self._begin_measuring(now_ms)
 
-    def _put_in_force(self, share_bps: float, now_ms: int) -> None:
+    def _apply_share(self, share_bps: float, now_ms: int) -> None:
         self.share_bps = share_bps
         limiter = self.limiter
         if limiter is None:
@@ -166,7 +168,7 @@ class FlowShare:
         if self.limiter is not None:
             self.limiter.use_pool(None)
 
-    def _begin(self, now_ms: int) -> None:
+    def _begin_measuring(self, now_ms: int) -> None:
         self._began_ms = now_ms
         limiter = self.limiter
         self._admitted_bytes_before = 0 if limiter is None else limiter.admitted_bytes
@@ -177,7 +179,9 @@ class FlowShare:
     @property
     def is_idle(self) -> bool:
         """True if there was no traffic and no demand in the last interval, and nothing to report."""
-        is_unknown = self.given_bps is not None or self._cap_bps is not None or self.is_lost or self._is_unheard
+        is_unknown = (
+            self.given_bps is not None or self._cap_bps is not None or self.is_lost or self._is_report_unanswered
+        )
         return not self.admitted_bps and not self.wanted_bps and not is_unknown
 
     @property
@@ -201,10 +205,10 @@ class FlowShare:
                 self._began_ms = now_ms
                 return not was_idle and self.policy != STATIC
             return not self.is_idle and self.policy != STATIC
-        self._close(limiter, now_ms)
+        self._end_measuring(limiter, now_ms)
         return self.policy != STATIC
 
-    def _close(self, limiter: Limiter | None, now_ms: int) -> None:
+    def _end_measuring(self, limiter: Limiter | None, now_ms: int) -> None:
         interval_ms = now_ms - self._began_ms
         if limiter is None or interval_ms < MEASURED_MS_MIN:
             return
@@ -212,11 +216,11 @@ class FlowShare:
         waited_ms = waited_until(limiter, now_ms) - self._waited_ms_before
         self.admitted_bps = max(0, admitted) * 1000 // interval_ms
         self.wanted_bps = wanted_bps(self.admitted_bps, waited_ms, interval_ms, int(self.share_bps))
-        self._begin(now_ms)
+        self._begin_measuring(now_ms)
 
     def report(self) -> ReportedFlow:
         self.has_to_say = False
-        self._is_unheard = True
+        self._is_report_unanswered = True
         return ReportedFlow(self.basis, self.limit_bps, int(self.share_bps), self.admitted_bps, self.wanted_bps)
 
     def answered(self, basis: int, share_bps: int, is_waiting: bool, asked_ms: int, now_ms: int) -> None:
@@ -227,7 +231,7 @@ class FlowShare:
         change_bps = abs(share_bps - int(self.share_bps))
         self.has_to_say = self.given_bps is None or change_bps * CHANGE_PART > share_bps
         self.is_waiting = is_waiting
-        self.is_lost = self.has_moved = self._is_unheard = False
+        self.is_lost = self.has_basis_changed = self._is_report_unanswered = False
         self._cap_bps = None
         self._answered_ms = asked_ms
         if is_at_rest and not self.admitted_bps and not self.wanted_bps:
@@ -235,7 +239,7 @@ class FlowShare:
             self.given_bps = None
             return
         self.given_bps = share_bps
-        self._put_in_force(share_bps, now_ms)
+        self._apply_share(share_bps, now_ms)
 
     def expire(self, now_ms: int) -> bool:
         """Falls back if the lease of the last answer has run out (CKA-35); returns True if it has. Call often."""
@@ -243,7 +247,7 @@ class FlowShare:
             return False
         self.is_lost, self.is_waiting = True, False
         self._cap_bps, self.given_bps = self.given_bps, None
-        self._put_in_force(self._without_answer_bps, now_ms)
+        self._apply_share(self._fallback_bps, now_ms)
         return True
 
     @property
@@ -255,7 +259,7 @@ class FlowShare:
             return "no_answer"
         if self.given_bps is not None:
             return "follows_demand"
-        return "layout_changed" if self.has_moved else "not_reported"
+        return "layout_changed" if self.has_basis_changed else "not_reported"
 
 
 def waited_until(limiter: Limiter, now_ms: int) -> int:

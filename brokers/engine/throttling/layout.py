@@ -40,8 +40,8 @@ class Layout(NamedTuple):
     ) -> Layout:
         counted = {broker: count for broker, count in sorted(leaders.items()) if count}
         epochs = broker_epochs or {}
-        lines = "".join(f"{broker}:{epochs.get(broker, -1)}:{count};" for broker, count in counted.items())
-        return cls(counted, crc32(f"{moves};{lines}".encode()), policy if policy in POLICIES else STATIC, is_shared)
+        text = "".join(f"{broker}:{epochs.get(broker, -1)}:{count};" for broker, count in counted.items())
+        return cls(counted, crc32(f"{moves};{text}".encode()), policy if policy in POLICIES else STATIC, is_shared)
 
     @property
     def effective_policy(self) -> str:

@@ -122,7 +122,7 @@ class Ledger:
         entry = self._entries.get(key)
         if entry is None:
             if len(self._entries) >= ENTRIES_MAX:
-                quietest = min(self._entries, key=lambda known: self._entries[known].last_ms)
+                quietest = min(self._entries, key=lambda candidate: self._entries[candidate].last_ms)
                 del self._entries[quietest]
             entry = self._entries[key] = Entry(limit_per_s, whole_limit_per_s, now_ms, now_ms)
         elif now_ms - max(entry.last_ms, entry.until_ms) > BURST_GAP_MS:
@@ -142,7 +142,7 @@ class Ledger:
 
     def as_json(self, now_ms: int) -> list[dict[str, object]]:
         """Returns the entries for the admin port, the latest delay first."""
-        ordered = sorted(self._entries.items(), key=lambda item: -item[1].last_ms)
+        ordered = sorted(self._entries.items(), key=lambda pair: -pair[1].last_ms)
         return [_entry_json(key, entry, now_ms) for key, entry in ordered]
 
     def totals_json(self) -> dict[str, list[int]]:

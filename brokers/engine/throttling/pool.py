@@ -95,7 +95,7 @@ class Pool:
             self.contended_until_ms = now_ms + CONTENDED_MS
         if not self.is_listed:
             self._outbox.add(self)
-        self._outbox.hurry()
+        self._outbox.request_soon()
 
     def is_known(self, now_ms: int) -> bool:
         """True while the flow master's answers are recent enough to rely on."""
@@ -152,28 +152,31 @@ def part_burst_ms(burst_ms: int) -> int:
 
 
 class PoolOutbox:
-    """Pools of a broker that were used since their last request. `on_hurry` is called when one must be sent soon."""
+    """Pools of a broker that were used since their last request.
 
-    __slots__ = ("_is_hurried", "_pools", "on_hurry")
+    `on_request_due` is called when a request must be sent soon.
+    """
+
+    __slots__ = ("_is_request_due", "_pools", "on_request_due")
 
     def __init__(self) -> None:
         self._pools: list[Pool] = []
-        self._is_hurried = False
-        self.on_hurry: Callable[[], object] | None = None
+        self._is_request_due = False
+        self.on_request_due: Callable[[], object] | None = None
 
     def add(self, pool: Pool) -> None:
         pool.is_listed = True
         self._pools.append(pool)
 
-    def hurry(self) -> None:
-        if not self._is_hurried:
-            self._is_hurried = True
-            if self.on_hurry is not None:
-                self.on_hurry()
+    def request_soon(self) -> None:
+        if not self._is_request_due:
+            self._is_request_due = True
+            if self.on_request_due is not None:
+                self.on_request_due()
 
     def take(self, now_ms: int, interval_ms: int = CHARGE_INTERVAL_MS) -> list[Pool]:
         """Returns the pools whose request is due. Contended pools stay listed, so that their answers stay recent."""
-        self._is_hurried = False
+        self._is_request_due = False
         due: list[Pool] = []
         kept: list[Pool] = []
         for pool in self._pools:

@@ -65,7 +65,7 @@ class SafeCallback:
             return None
         began_s = perf_counter()
         try:
-            answer = self._ask(instance_id, quota, user, client_id)
+            answer = self._decide(instance_id, quota, user, client_id)
         except Exception as error:  # an operator's code, whose errors must not fail a request
             self._note_fault(repr(error)[:TAGS_CHARACTERS_MAX])
             return None
@@ -75,7 +75,7 @@ class SafeCallback:
             self._faults = 0
         return answer
 
-    def _ask(self, instance_id: str, quota: str, user: str, client_id: str) -> CustomLimit | None:
+    def _decide(self, instance_id: str, quota: str, user: str, client_id: str) -> CustomLimit | None:
         tags = self._callback.quota_tags(quota, instance_id, user, client_id)
         if tags is None:
             return None

@@ -30,21 +30,21 @@ class RefusedTopics:
 
     def note(self, name: str, reason: str, now_ms: int) -> bool:
         """Records a refusal; returns True if the name was not refused recently for the same reason."""
-        known = self._by_name.pop(name, None)
-        is_news = known is None or known.reason != reason or now_ms - known.last_ms > SHOWN_MS
-        if is_news or known is None:
-            known = _Refusal(reason, now_ms)
-        known.last_ms = now_ms
-        known.count += 1
+        refusal = self._by_name.pop(name, None)
+        is_news = refusal is None or refusal.reason != reason or now_ms - refusal.last_ms > SHOWN_MS
+        if is_news or refusal is None:
+            refusal = _Refusal(reason, now_ms)
+        refusal.last_ms = now_ms
+        refusal.count += 1
         if len(self._by_name) >= NAMES_MAX:
             del self._by_name[next(iter(self._by_name))]
-        self._by_name[name] = known
+        self._by_name[name] = refusal
         return is_news
 
     def as_json(self, now_ms: int) -> list[dict[str, str | int]]:
         """Returns the refusals for the admin port, the latest first."""
         return [
-            {"name": name, "reason": known.reason, "count": known.count, "last_ms": known.last_ms}
-            for name, known in reversed(self._by_name.items())
-            if now_ms - known.last_ms <= SHOWN_MS
+            {"name": name, "reason": refusal.reason, "count": refusal.count, "last_ms": refusal.last_ms}
+            for name, refusal in reversed(self._by_name.items())
+            if now_ms - refusal.last_ms <= SHOWN_MS
         ]

@@ -36,14 +36,14 @@ class _Cause:
         self.count += count
         self.waited_ms += delay_ms
         self.longest_ms = max(self.longest_ms, delay_ms)
-        known = self.clients.get(client)
-        if known is None:
+        totals = self.clients.get(client)
+        if totals is None:
             if len(self.clients) >= CLIENTS_PER_RULE_MAX:
-                least = min(self.clients, key=lambda each: (self.clients[each][1], self.clients[each][0]))
-                del self.clients[least]
-            known = self.clients[client] = [0, 0]
-        known[0] += count
-        known[1] += delay_ms
+                shortest = min(self.clients, key=lambda other: (self.clients[other][1], self.clients[other][0]))
+                del self.clients[shortest]
+            totals = self.clients[client] = [0, 0]
+        totals[0] += count
+        totals[1] += delay_ms
 
 
 class _Minute:
@@ -54,14 +54,14 @@ class _Minute:
         self.noted_ms = 0
 
     def cause(self, rule: Rule) -> _Cause:
-        known = self.causes.get(rule)
-        if known is None:
+        cause = self.causes.get(rule)
+        if cause is None:
             if len(self.causes) >= RULES_PER_MINUTE_MAX and rule.entity is not None:
                 rule = Rule(rule.kind, rule.quota, None, None)
-                known = self.causes.get(rule)
-            if known is None:
-                known = self.causes[rule] = _Cause()
-        return known
+                cause = self.causes.get(rule)
+            if cause is None:
+                cause = self.causes[rule] = _Cause()
+        return cause
 
 
 class ThrottledMinutes:
@@ -109,12 +109,14 @@ def rule_json(rule: Rule) -> dict[str, object]:
 
 
 def _cause_json(rule: Rule, cause: _Cause) -> dict[str, object]:
-    most = sorted(cause.clients.items(), key=lambda item: (-item[1][1], -item[1][0], item[0]))[:CLIENTS_SHOWN_MAX]
+    clients = sorted(cause.clients.items(), key=lambda client: (-client[1][1], -client[1][0], client[0]))[
+        :CLIENTS_SHOWN_MAX
+    ]
     return {
         **rule_json(rule),
         "whole_limit_per_s": cause.whole_limit_per_s,
         "count": cause.count,
         "waited_ms": cause.waited_ms,
         "longest_ms": cause.longest_ms,
-        "clients": [[user, client_id, count, waited_ms] for (user, client_id), (count, waited_ms) in most],
+        "clients": [[user, client_id, count, waited_ms] for (user, client_id), (count, waited_ms) in clients],
     }

@@ -73,19 +73,19 @@ class TopicQuotas:
         topic. Samples stay when the limit changes.
         """
         key = (topic, quota)
-        known = self._limits.get(key)
-        if known is None or known.version is not version or known.limit_bps != limit_bps:
+        topic_limit = self._limits.get(key)
+        if topic_limit is None or topic_limit.version is not version or topic_limit.limit_bps != limit_bps:
             part_bps = _part(limit_bps, leaders(), broker_id)
-            known = self._limits[key] = self._next(key, quota, limit_bps, part_bps, version, now_ms)
-        known.limiter.used_ms = now_ms
-        if not known.part_bps:
+            topic_limit = self._limits[key] = self._make_limit(key, quota, limit_bps, part_bps, version, now_ms)
+        topic_limit.limiter.used_ms = now_ms
+        if not topic_limit.part_bps:
             return None
-        is_shared = self.is_pooled and known.part_bps < limit_bps and known.limiter.pace is not None
+        is_shared = self.is_pooled and topic_limit.part_bps < limit_bps and topic_limit.limiter.pace is not None
         pool = self._pool(key) if is_shared else None
         if pool is not None:
             pool.limit(limit_bps, now_ms)
-        known.limiter.use_pool(pool)
-        return known.limiter
+        topic_limit.limiter.use_pool(pool)
+        return topic_limit.limiter
 
     def _pool(self, key: tuple[str, Quota]) -> Pool | None:
         pool = self._pools.get(key)
@@ -95,13 +95,15 @@ class TopicQuotas:
 
     def release_waits(self) -> None:
         """Ends all waits, so that clients are charged again under changed limits."""
-        for known in self._limits.values():
-            if known.limiter.waiting is not None:
-                known.limiter.waiting.release()
+        for topic_limit in self._limits.values():
+            if topic_limit.limiter.waiting is not None:
+                topic_limit.limiter.waiting.release()
 
     def drop_unused(self, now_ms: int) -> int:
         """Drops limiters that were not used for an hour and returns their number (QUO-8)."""
-        unused = [key for key, known in self._limits.items() if now_ms - known.limiter.used_ms >= UNUSED_MS_MAX]
+        unused = [
+            key for key, topic_limit in self._limits.items() if now_ms - topic_limit.limiter.used_ms >= UNUSED_MS_MAX
+        ]
         for key in unused:
             self._forget(key)
         return len(unused)
@@ -110,18 +112,18 @@ class TopicQuotas:
         self._limits.pop(key).limiter.use_pool(None)
         self._pools.pop(key, None)
 
-    def _next(
+    def _make_limit(
         self, key: tuple[str, Quota], quota: Quota, limit_bps: int, part_bps: int, version: object, now_ms: int
     ) -> _TopicLimit:
-        known = self._limits.get(key)
-        if known is None:
+        topic_limit = self._limits.get(key)
+        if topic_limit is None:
             if len(self._limits) >= LIMITERS_PER_INSTANCE_MAX:
                 self._forget(min(self._limits, key=lambda other: self._limits[other].limiter.used_ms))
             rule = Rule("topic_quota", quota, None, None)
             limiter = Limiter(rule, part_bps, now_ms, new_pace(self._burst_ms), self._window)
             limiter.whole_limit_per_s = limit_bps
         else:
-            limiter = known.limiter
+            limiter = topic_limit.limiter
             if part_bps:
                 limiter.limit(part_bps, now_ms, limit_bps)
         return _TopicLimit(version, limit_bps, part_bps, limiter)

@@ -35,19 +35,19 @@ class Traffic:
     def produced(self, count: int, now_ms: int) -> None:
         second = now_ms // STEP_MS
         if second != self._second:
-            self._turn(second)
+            self._end_second(second)
         self._produce_bytes += count
 
     def consumed(self, count: int, now_ms: int) -> None:
         second = now_ms // STEP_MS
         if second != self._second:
-            self._turn(second)
+            self._end_second(second)
         self._consume_bytes += count
 
     def delayed(self, delay_ms: int, now_ms: int) -> None:
         second = now_ms // STEP_MS
         if second != self._second:
-            self._turn(second)
+            self._end_second(second)
         if delay_ms > self._delay_ms_max:
             self._delay_ms_max = delay_ms
             self._note_minute(second * STEP_MS // MINUTE_MS * MINUTE_MS, delay_ms)
@@ -85,7 +85,7 @@ class Traffic:
     def _current(self) -> list[int]:
         return [self._second * STEP_MS, self._produce_bytes, self._consume_bytes, self._delay_ms_max]
 
-    def _turn(self, second: int) -> None:
+    def _end_second(self, second: int) -> None:
         if self._second:
             row = array("q", self._current())
             if len(self._rows) < SECONDS_KEPT * _COLUMNS:

@@ -135,11 +135,11 @@ class LimiterQueue:
         self._timer = None
         ends_s = perf_counter() + TURN_S
         now_ms = self._clock.monotonic_ms()
-        while (wait := self._first(self._muted)) is not None and self._muted_until_ms(wait, now_ms) <= now_ms:
+        while (wait := self._first_active(self._muted)) is not None and self._muted_until_ms(wait, now_ms) <= now_ms:
             self._muted.popleft().end()
             if perf_counter() >= ends_s:
                 break
-        is_free = self._first(self._requests) is not None and self._turn is None
+        is_free = self._first_active(self._requests) is not None and self._turn is None
         if is_free and self._turns is not None and not self._limiter.debt_ms(now_ms):
             turn = self._turns.now_or_in_turn(self._admit_next)
             self._turn = None if turn.is_over else turn
@@ -148,11 +148,11 @@ class LimiterQueue:
     def _admit_next(self) -> None:
         self._turn = None
         now_ms = self._clock.monotonic_ms()
-        if self._first(self._requests) is not None and not self._limiter.debt_ms(now_ms):
+        if self._first_active(self._requests) is not None and not self._limiter.debt_ms(now_ms):
             self._requests.popleft().end()
         self._schedule()
 
-    def _first(self, queue: deque[Wait]) -> Wait | None:
+    def _first_active(self, queue: deque[Wait]) -> Wait | None:
         while queue and queue[0].is_cancelled:
             queue.popleft()
             self._cancelled -= 1
@@ -167,21 +167,21 @@ class LimiterQueue:
 
     def _schedule(self) -> None:
         limiter, now_ms = self._limiter, self._clock.monotonic_ms()
-        moments = []
+        due_times_ms = []
         if self._muted:
-            moments.append(self._muted_until_ms(self._muted[0], now_ms))
+            due_times_ms.append(self._muted_until_ms(self._muted[0], now_ms))
         if self._requests and self._turn is None:
-            moments.append(now_ms + limiter.debt_ms(now_ms))
-        if not moments and not self._requests:
+            due_times_ms.append(now_ms + limiter.debt_ms(now_ms))
+        if not due_times_ms and not self._requests:
             if limiter.waiting is self:
                 limiter.waiting = None
             self._stop()
             return
         limiter.waiting = self
-        if not moments:
+        if not due_times_ms:
             self._stop()
             return
-        at_ms = max(min(moments), now_ms)
+        at_ms = max(min(due_times_ms), now_ms)
         if self._timer is None or self._timer_ms != at_ms:
             self._stop()
             self._timer_ms = at_ms

@@ -125,7 +125,7 @@ def test_a_pool_that_is_left_has_no_say() -> None:
 def test_a_limit_in_use_is_charged_each_second_and_one_that_is_waited_for_soon() -> None:
     outbox = PoolOutbox()
     hurried: list[bool] = []
-    outbox.on_hurry = lambda: hurried.append(True)
+    outbox.on_request_due = lambda: hurried.append(True)
     made = pool(outbox)
     made.charge(10)
     assert outbox.take(0) == [made]
