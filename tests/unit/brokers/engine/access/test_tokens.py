@@ -144,11 +144,11 @@ def test_a_key_is_used_with_its_own_algorithm_alone() -> None:
     restricted["keys"][0]["alg"] = "RS512"
     from instances.oauth.key_sets import keys_of
 
-    with pytest.raises(TokenRefused, match="none of its key's"):
+    with pytest.raises(TokenRefused, match="does not allow its algorithm"):
         verify(issuer.token(), issuer.document(keys=keys_of(restricted, is_pinned=True)))
     elliptic = Issuer(algorithm="ES384", kid="one")
     header = b64({"alg": "ES256", "kid": "one"})
-    with pytest.raises(TokenRefused, match="none of its key's"):
+    with pytest.raises(TokenRefused, match="does not allow its algorithm"):
         verify(f"{header}.{b64(elliptic.claims())}.{b64(bytes(64))}", elliptic.document())
 
 
@@ -175,7 +175,7 @@ def test_a_token_that_names_no_key_is_taken_where_it_can_mean_one_alone() -> Non
 @pytest.mark.parametrize("kid", [7, [], {}, "k" * 256, "k" * 12_000])
 def test_an_id_that_no_key_has_is_refused_at_once(kid: object) -> None:
     header = b64({"alg": "ES256", "kid": kid})
-    with pytest.raises(TokenRefused, match="none"):
+    with pytest.raises(TokenRefused, match="key id"):
         verify(f"{header}.{b64(ISSUER.claims())}.{b64(bytes(64))}")
 
 
