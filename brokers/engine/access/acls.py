@@ -102,7 +102,7 @@ class RuledRights(Rights):
         self._literals: dict[tuple[ResourceType, str], _Bits] = {}
         own: dict[ResourcePattern, _Bits] = {}
         for pattern, entry in self._rules:
-            own[pattern] = _with(own.get(pattern, _NO_BITS), entry)
+            own[pattern] = _with_rule(own.get(pattern, _NO_BITS), entry)
         prefixed: dict[ResourceType, dict[str, _Bits]] = {}
         for pattern, bits in own.items():
             if pattern.pattern_type is PatternType.LITERAL:
@@ -117,12 +117,12 @@ class RuledRights(Rights):
 
     def operations(self, resource_type: ResourceType, name: str) -> int:
         index, literals = self._index, self._literals
-        key, anything = (resource_type, name), (resource_type, WILDCARD)
+        key, wildcard = (resource_type, name), (resource_type, WILDCARD)
         denied, allowed = literals.get(key, _NO_BITS)
-        more_denied, more_allowed = literals.get(anything, _NO_BITS)
+        more_denied, more_allowed = literals.get(wildcard, _NO_BITS)
         denied |= more_denied
         allowed |= more_allowed
-        has_rules = key in index.literals or anything in index.literals
+        has_rules = key in index.literals or wildcard in index.literals
         prefixes = index.prefixes.get(resource_type)
         if prefixes is not None:
             at = prefixes.longest_of(name)
@@ -160,7 +160,7 @@ def _open_operations(resource_type: ResourceType) -> int:
     return OPEN_CLUSTER if resource_type is ResourceType.CLUSTER else EVERYTHING
 
 
-def _with(bits: _Bits, entry: AclEntry) -> _Bits:
+def _with_rule(bits: _Bits, entry: AclEntry) -> _Bits:
     denied, allowed = bits
     if entry.permission is Permission.DENY:
         return denied | _DENIED_BITS[entry.operation], allowed
@@ -262,7 +262,7 @@ class AclIndex:
         return host if host in self._hosts else ANY_HOST
 
 
-class _Kept:
+class _CachedIndex:
     """Cached index and rights of one instance's rules.
 
     Rights refer to their index but not the other way round, so that no reference cycle is left to the garbage collector
@@ -280,10 +280,10 @@ class _Kept:
 class AclIndexes:
     """Cache of the indexes of all instances and of the rights computed from them; renewed when the rules change."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_cached",)
 
     def __init__(self) -> None:
-        self._kept: dict[str, _Kept] = {}
+        self._cached: dict[str, _CachedIndex] = {}
 
     def rights(
         self, instance_id: str, documents: Mapping[str, AclDocument], user: str, address: str, *, everyone: bool
@@ -293,16 +293,16 @@ class AclIndexes:
         `documents` are the instance's rules; a change of them is recognised by another mapping object. With `everyone`
         all users may use resources without rules.
         """
-        kept = self._kept.get(instance_id)
-        if kept is None or kept.documents is not documents:
-            if kept is None and len(self._kept) >= INDEXES_KEPT_MAX:
-                self._kept.clear()
-            kept = self._kept[instance_id] = _Kept(documents)
-        key = user, kept.index.host_of(address), everyone
-        rights = kept.rights.get(key)
+        cached = self._cached.get(instance_id)
+        if cached is None or cached.documents is not documents:
+            if cached is None and len(self._cached) >= INDEXES_KEPT_MAX:
+                self._cached.clear()
+            cached = self._cached[instance_id] = _CachedIndex(documents)
+        key = user, cached.index.host_of(address), everyone
+        rights = cached.rights.get(key)
         if rights is None:
-            if len(kept.rights) >= RIGHTS_KEPT_MAX:
-                kept.rights.clear()
-            rights = RuledRights(kept.index, f"{USER_PREFIX}{user}", key[1], everyone=everyone)
-            kept.rights[key] = rights
+            if len(cached.rights) >= RIGHTS_KEPT_MAX:
+                cached.rights.clear()
+            rights = RuledRights(cached.index, f"{USER_PREFIX}{user}", key[1], everyone=everyone)
+            cached.rights[key] = rights
         return rights

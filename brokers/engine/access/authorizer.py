@@ -108,9 +108,9 @@ def compile_list(entries: tuple[str, ...]) -> AddressList:
 
     An entry that cannot be parsed admits no address, so that a typing error does not open the topic.
     """
-    known = _compiled.get(id(entries))
-    if known is not None and known[0] is entries:
-        return known[1]
+    cached = _compiled.get(id(entries))
+    if cached is not None and cached[0] is entries:
+        return cached[1]
     if len(_compiled) >= COMPILED_LISTS_MAX:
         _compiled.clear()
     result = _compile(entries)
@@ -199,7 +199,7 @@ def _merged(ranges: list[_Range]) -> tuple[list[int], list[int]]:
     """Returns the sorted first and last addresses of the ranges. Networks overlap only if one contains the other."""
     first: list[int] = []
     last: list[int] = []
-    for base, end in sorted(ranges, key=lambda each: (each[0], -each[1])):
+    for base, end in sorted(ranges, key=lambda bounds: (bounds[0], -bounds[1])):
         if not last or end > last[-1]:
             first.append(base)
             last.append(end)

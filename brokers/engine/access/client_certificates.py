@@ -123,10 +123,10 @@ class ClientAuthorities:
         identity = self._remembered.get(_digest(certificate))
         if identity is None:
             try:
-                read = read_certificate(certificate)
+                parsed = read_certificate(certificate)
             except ValueError as error:
                 raise CertificateRefused(str(error), UNREADABLE) from None
-            identity = Identity(self._user_of(read), read.not_after, frozenset(), ())
+            identity = Identity(self._user_of(parsed), parsed.not_after, frozenset(), ())
         if identity.not_after < now:
             raise CertificateRefused("the certificate has expired", EXPIRED)
         return identity

@@ -47,17 +47,17 @@ def matching(password: str, comparisons: Sequence[Comparison], fake_salt: bytes)
     that its duration does not show if a user exists.
     """
     by_hashing: dict[Hashing, list[Comparison]] = {}
-    for each in comparisons:
-        verifier = each.verifier
-        by_hashing.setdefault(Hashing(verifier.mechanism, verifier.salt, verifier.iterations), []).append(each)
+    for comparison in comparisons:
+        verifier = comparison.verifier
+        by_hashing.setdefault(Hashing(verifier.mechanism, verifier.salt, verifier.iterations), []).append(comparison)
     if not by_hashing:
         by_hashing[Hashing(SCRAM_SHA_256, fake_salt, ITERATIONS)] = []
     matched = None
     for hashing, group in by_hashing.items():
         stored_key = _stored_key(password, hashing)
-        for each in group:
-            if hmac.compare_digest(stored_key, each.verifier.stored_key):
-                matched = each.secret
+        for comparison in group:
+            if hmac.compare_digest(stored_key, comparison.verifier.stored_key):
+                matched = comparison.secret
     return matched
 
 
@@ -85,14 +85,14 @@ class ProvenPasswords:
         digest = self._digest(password)
         matched = None
         for secret in user.secrets:
-            known = proven.get(secret)
-            if known is not None and hmac.compare_digest(known, digest):
+            known_digest = proven.get(secret)
+            if known_digest is not None and hmac.compare_digest(known_digest, digest):
                 matched = secret
         return matched
 
     def note(self, instance_id: str, user: UserDocument, secret: Secret, password: str) -> None:
         key = instance_id, user.name
-        live = {each: known for each, known in self._proven.get(key, {}).items() if each in user.secrets}
+        live = {other: digest for other, digest in self._proven.get(key, {}).items() if other in user.secrets}
         self._proven[key] = {**live, secret: self._digest(password)}
         self._proven.move_to_end(key)
         if len(self._proven) > PROVEN_MAX:

@@ -82,16 +82,16 @@ def challenge_of(user: UserDocument | None, mechanism: int, salt_without_user: b
 
     It has `salt_without_user` if `user` is None or has no secret for the mechanism.
     """
-    found = () if user is None else _candidates(user.secrets, mechanism)
-    if not found:
+    candidates = () if user is None else _candidates(user.secrets, mechanism)
+    if not candidates:
         return Challenge(salt_without_user, ITERATIONS, ())
-    newest = found[-1].verifier
-    same = tuple(
-        each
-        for each in found
-        if (each.verifier.salt, each.verifier.iterations) == (newest.salt, newest.iterations)
+    newest = candidates[-1].verifier
+    matching = tuple(
+        candidate
+        for candidate in candidates
+        if (candidate.verifier.salt, candidate.verifier.iterations) == (newest.salt, newest.iterations)
     )  # fmt: skip
-    return Challenge(newest.salt, newest.iterations, same)
+    return Challenge(newest.salt, newest.iterations, matching)
 
 
 def _candidates(secrets: Sequence[Secret], mechanism: int) -> tuple[Candidate, ...]:

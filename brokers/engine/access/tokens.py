@@ -63,18 +63,18 @@ class TokenVerifier:
         Raises:
             TokenRefused: the token is not valid for this instance.
         """
-        header = _object(token.split(".", 1)[0], "its header")
+        header = _decode_object(token.split(".", 1)[0], "its header")
         algorithm = header.get("alg")
         if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
             raise TokenRefused("its algorithm is not supported")
         if "crit" in header:
             raise TokenRefused("its header has critical extensions, which are not understood")
-        key = self._build(_chosen(document, header.get("kid"), algorithm))
+        key = self._build(_choose_key(document, header.get("kid"), algorithm))
         try:
             payload = _JWS.decode(token, key, algorithms=[algorithm])
         except (PyJWTError, ValueError, TypeError, RecursionError):
             raise TokenRefused("its signature is wrong") from None
-        return _checked(_parsed(payload, "its claims"), document, now_ms)
+        return _check_claims(_parse_object(payload, "its claims"), document, now_ms)
 
     def _build(self, key: PublicKey) -> Any:
         built = self._built.get(key)
@@ -88,7 +88,7 @@ class TokenVerifier:
         return built
 
 
-def _chosen(document: OAuthDocument, id: object, algorithm: str) -> PublicKey:
+def _choose_key(document: OAuthDocument, id: object, algorithm: str) -> PublicKey:
     """Returns the key that a token names or, if it names none, the only key that fits its algorithm."""
     if id is None:
         fitting = [key for key in document.keys if algorithm in key.algorithms]
@@ -105,28 +105,28 @@ def _chosen(document: OAuthDocument, id: object, algorithm: str) -> PublicKey:
     return key
 
 
-def _checked(claims: dict[str, Any], document: OAuthDocument, now_ms: int) -> VerifiedToken:
+def _check_claims(claims: dict[str, Any], document: OAuthDocument, now_ms: int) -> VerifiedToken:
     now_s, skew_s = now_ms / 1000, document.clock_skew_s
     if claims.get("iss") != document.issuer:
         raise TokenRefused("it is from another issuer")
     audience = claims.get("aud")
     if document.audience not in (audience if isinstance(audience, list) else [audience]):
         raise TokenRefused("it is for another audience")
-    expires_s = _instant(claims, "exp")
+    expires_s = _time_claim_s(claims, "exp")
     if expires_s + skew_s <= now_s:
         raise TokenRefused("it has expired")
-    made_s = _instant(claims, "iat")
+    made_s = _time_claim_s(claims, "iat")
     if expires_s < made_s:
         raise TokenRefused("it expired before it was made")
     if made_s - skew_s > now_s:
         raise TokenRefused("it was made in the future")
-    if "nbf" in claims and _instant(claims, "nbf") - skew_s > now_s:
+    if "nbf" in claims and _time_claim_s(claims, "nbf") - skew_s > now_s:
         raise TokenRefused("it is not valid yet")
     name = _name(claims.get(document.principal_claim))
     return VerifiedToken(name, int(min(expires_s, _EXPIRY_S_MAX) * 1000), document.terms)
 
 
-def _instant(claims: dict[str, Any], name: str) -> float:
+def _time_claim_s(claims: dict[str, Any], name: str) -> float:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TokenRefused(f"its claim {name} is not a time")
@@ -149,15 +149,15 @@ def _name(value: object) -> str:
     return value
 
 
-def _object(text: str, what: str) -> dict[str, Any]:
+def _decode_object(text: str, what: str) -> dict[str, Any]:
     try:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:
         raise TokenRefused(f"{what} cannot be read") from None
-    return _parsed(raw, what)
+    return _parse_object(raw, what)
 
 
-def _parsed(raw: bytes, what: str) -> dict[str, Any]:
+def _parse_object(raw: bytes, what: str) -> dict[str, Any]:
     try:
         parsed = json.loads(raw)
     except (ValueError, RecursionError):

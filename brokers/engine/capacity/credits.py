@@ -67,12 +67,14 @@ class StorageCredits:
             room = self.rooms.get(instance_id)
             if room is None:
                 continue
-            known = self._reported.setdefault(instance_id, _Reported())
-            is_known = known.used_bytes == used and known.left_bytes == room.left_bytes
-            if is_known and not room.wanted_bytes:
+            reported = self._reported.setdefault(instance_id, _Reported())
+            is_reported = reported.used_bytes == used and reported.left_bytes == room.left_bytes
+            if is_reported and not room.wanted_bytes:
                 continue
             result.append(
-                ReportedUse(instance_id, used, room.left_bytes, known.applied, room.wanted_bytes, room.spent_bytes > 0)
+                ReportedUse(
+                    instance_id, used, room.left_bytes, reported.applied, room.wanted_bytes, room.spent_bytes > 0
+                )
             )
             room.spent_bytes = room.wanted_bytes = 0
         return result
@@ -85,16 +87,16 @@ class StorageCredits:
         """
         if term != self.term:
             return False
-        sent = {line.instance_id: line for line in lines}
+        sent = {report.instance_id: report for report in lines}
         is_taken_back = False
         for change in changes:
-            line, room = sent.get(change.instance_id), self.rooms.get(change.instance_id)
+            report, room = sent.get(change.instance_id), self.rooms.get(change.instance_id)
             if room is None:
                 continue
-            known = self._reported.setdefault(change.instance_id, _Reported())
-            if line is not None:
-                known.used_bytes, known.left_bytes = line.used_bytes, line.left_bytes
-            known.applied = change.number
+            reported = self._reported.setdefault(change.instance_id, _Reported())
+            if report is not None:
+                reported.used_bytes, reported.left_bytes = report.used_bytes, report.left_bytes
+            reported.applied = change.number
             is_taken_back |= change.delta_bytes < 0
             room.left_bytes += change.delta_bytes
             room.free_bytes = change.free_bytes
@@ -106,8 +108,8 @@ class StorageCredits:
 
     def on_lost(self) -> None:
         """Repeats everything in the next report, because a report was not answered and may be lost."""
-        for known in self._reported.values():
-            known.used_bytes = UNKNOWN
+        for reported in self._reported.values():
+            reported.used_bytes = UNKNOWN
 
     def bought(self, instance_id: str, bought_bytes: int) -> None:
         """Sets another amount of bought storage and reports the instance again."""

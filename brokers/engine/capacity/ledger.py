@@ -184,15 +184,15 @@ class StorageLedger:
         reporter.is_complete = reporter.is_complete or is_complete
         reporter.reported_ms = now_ms
 
-    def take(self, broker_id: int, line: ReportedUse, bought: Bought, now_ms: int) -> Change:
+    def take(self, broker_id: int, report: ReportedUse, bought: Bought, now_ms: int) -> Change:
         """Returns the answer to one line of the report that was begun."""
-        account = self._accounts.setdefault(line.instance_id, _Account())
+        account = self._accounts.setdefault(report.instance_id, _Account())
         share = account.shares.setdefault(broker_id, _Share())
-        self._update(share, line, now_ms)
+        self._update(share, report, now_ms)
         for other in account.shares:
             if other != broker_id and other in self._reporters:
-                self._reporters[other].to_review.add(line.instance_id)
-        return self._change(account, broker_id, line, bought, now_ms)
+                self._reporters[other].to_review.add(report.instance_id)
+        return self._change(account, broker_id, report, bought, now_ms)
 
     def to_review(self, broker_id: int) -> list[str]:
         """Returns the instances to `review` for a broker after the lines of its report."""
@@ -210,16 +210,16 @@ class StorageLedger:
         share = None if account is None else account.shares.get(broker_id)
         if account is None or share is None or share.delta_bytes:
             return None
-        line = ReportedUse(instance_id, share.used_bytes, share.left_bytes, share.number, 0, False)
-        return self._change(account, broker_id, line, bought, now_ms)
+        report = ReportedUse(instance_id, share.used_bytes, share.left_bytes, share.number, 0, False)
+        return self._change(account, broker_id, report, bought, now_ms)
 
-    def _change(self, account: _Account, broker_id: int, line: ReportedUse, bought: Bought, now_ms: int) -> Change:
+    def _change(self, account: _Account, broker_id: int, report: ReportedUse, bought: Bought, now_ms: int) -> Change:
         share = account.shares[broker_id]
-        used_bytes = sum(self._used(account, id, each) for id, each in account.shares.items())
-        if any(each.lowered for each in account.shares.values()):
-            self._lowered.add(line.instance_id)
+        used_bytes = sum(self._used(account, id, other) for id, other in account.shares.items())
+        if any(other.lowered for other in account.shares.values()):
+            self._lowered.add(report.instance_id)
         else:
-            self._lowered.discard(line.instance_id)
+            self._lowered.discard(report.instance_id)
         if used_bytes >= bought.bytes:
             account.is_full = True
         elif used_bytes * 100 < bought.bytes * RESUME_PERCENT:
@@ -227,14 +227,14 @@ class StorageLedger:
         account.used_bytes, account.bought_bytes = used_bytes, bought.bytes
         budget_bytes = bought.bytes + bought.bytes // SLACK_PART
         free_bytes = 0 if account.is_full else max(0, budget_bytes - used_bytes)
-        delta_bytes = self._delta(account, line, free_bytes, budget_bytes)
+        delta_bytes = self._delta(account, report, free_bytes, budget_bytes)
         if delta_bytes > 0 and bought.brokers > 1 and now_ms - self._began_ms < GONE_MS:
             delta_bytes = 0
         if delta_bytes:
             share.number += 1
             share.pending_bytes, share.delta_bytes = max(0, delta_bytes), delta_bytes
         return Change(
-            line.instance_id,
+            report.instance_id,
             share.number,
             delta_bytes,
             used_bytes,
@@ -247,39 +247,43 @@ class StorageLedger:
     def _reported(self, account: _Account, now_ms: int) -> int:
         """Returns the use in recent reports; a broker with an older one may no longer lead the partitions in it."""
         fresh = {
-            id for id, each in self._reporters.items() if each.gone_ms is None and now_ms - each.reported_ms <= FRESH_MS
+            id
+            for id, reporter in self._reporters.items()
+            if reporter.gone_ms is None and now_ms - reporter.reported_ms <= FRESH_MS
         }
         return sum(share.used_bytes for id, share in account.shares.items() if id in fresh)
 
     @staticmethod
-    def _update(share: _Share, line: ReportedUse, now_ms: int) -> None:
-        had_bytes = share.left_bytes + (share.delta_bytes if line.applied == share.number else 0)
+    def _update(share: _Share, report: ReportedUse, now_ms: int) -> None:
+        had_bytes = share.left_bytes + (share.delta_bytes if report.applied == share.number else 0)
         # Includes bytes appended since the last report, whose partition may have another leader by now.
-        used_bytes = share.used_bytes + max(0, had_bytes - line.left_bytes)
-        if line.used_bytes < used_bytes:
-            share.lower(used_bytes - line.used_bytes, now_ms)
-        share.used_bytes, share.left_bytes = line.used_bytes, line.left_bytes
+        used_bytes = share.used_bytes + max(0, had_bytes - report.left_bytes)
+        if report.used_bytes < used_bytes:
+            share.lower(used_bytes - report.used_bytes, now_ms)
+        share.used_bytes, share.left_bytes = report.used_bytes, report.left_bytes
         # There is one report at a time, so a change that this one does not confirm was lost.
-        share.number, share.pending_bytes, share.delta_bytes = line.applied, 0, 0
+        share.number, share.pending_bytes, share.delta_bytes = report.applied, 0, 0
 
     def _used(self, account: _Account, broker_id: int, share: _Share) -> int:
         """Returns the use of a broker. A decrease applies once all other brokers have reported after it, because they
         may have become leaders of its partitions.
         """
         if share.lowered:
-            others = [each for id, each in self._reporters.items() if id != broker_id and each.gone_ms is None]
+            others = [
+                reporter for id, reporter in self._reporters.items() if id != broker_id and reporter.gone_ms is None
+            ]
             known_ms = min((other.reported_ms for other in others), default=None)
             while share.lowered and (known_ms is None or known_ms >= share.lowered[0][1] + MOVE_MS):
                 del share.lowered[0]
         return share.used_bytes + sum(by_bytes for by_bytes, _ in share.lowered)
 
-    def _delta(self, account: _Account, line: ReportedUse, free_bytes: int, budget_bytes: int) -> int:
+    def _delta(self, account: _Account, report: ReportedUse, free_bytes: int, budget_bytes: int) -> int:
         brokers = len(account.shares)
-        part = BUSY_PART if line.is_busy or line.wanted_bytes else IDLE_PART
-        target_bytes = max(free_bytes // (part * brokers), min(line.wanted_bytes, free_bytes))
-        delta_bytes = target_bytes - line.left_bytes
+        part = BUSY_PART if report.is_busy or report.wanted_bytes else IDLE_PART
+        target_bytes = max(free_bytes // (part * brokers), min(report.wanted_bytes, free_bytes))
+        delta_bytes = target_bytes - report.left_bytes
         if delta_bytes <= 0:
-            is_little = -delta_bytes * CHANGE_PART <= line.left_bytes and target_bytes > 0
+            is_little = -delta_bytes * CHANGE_PART <= report.left_bytes and target_bytes > 0
             return 0 if is_little else delta_bytes
         if not self.is_complete:
             return 0
@@ -288,7 +292,7 @@ class StorageLedger:
             for id, share in account.shares.items()
         )
         delta_bytes = max(0, min(delta_bytes, budget_bytes - bound_bytes))
-        return 0 if delta_bytes * CHANGE_PART <= line.left_bytes and not line.wanted_bytes else delta_bytes
+        return 0 if delta_bytes * CHANGE_PART <= report.left_bytes and not report.wanted_bytes else delta_bytes
 
     @property
     def is_complete(self) -> bool:

@@ -178,7 +178,7 @@ def test_rights_are_made_again_only_when_the_rules_are_others() -> None:
     assert rights(rules=dict(rules)) is not before
     for number in range(2 * RIGHTS_KEPT_MAX):
         rights(f"user-{number}")
-    assert len(indexes._kept["ins-aaaaaaaa"].rights) <= RIGHTS_KEPT_MAX
+    assert len(indexes._cached["ins-aaaaaaaa"].rights) <= RIGHTS_KEPT_MAX
 
 
 def test_rules_of_before_are_not_left_to_the_garbage_collector() -> None:
