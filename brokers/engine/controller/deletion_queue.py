@@ -1,5 +1,4 @@
-"""Topics to be deleted, an instance's after another's: who deletes a thousand is not before somebody who deletes one.
-
+"""Fair queue of topics to be deleted: an instance that deletes a thousand does not delay another that deletes one.
 Pure.
 """
 
@@ -11,7 +10,7 @@ from brokers.engine.cluster.image import TopicImage
 
 
 class DeletionQueue:
-    """First in, first out within an instance (None: the cluster's own); the instances take turns."""
+    """A queue with one lane per instance (None for the cluster's own topics), served in turn; FIFO within a lane."""
 
     def __init__(self) -> None:
         self._of: dict[str | None, deque[TopicImage]] = {}
@@ -23,7 +22,7 @@ class DeletionQueue:
         self._of.setdefault(topic.instance_id, deque()).append(topic)
 
     def pop(self) -> TopicImage:
-        """Raises StopIteration when it is empty."""
+        """Removes and returns the next topic. Raises StopIteration if the queue is empty."""
         instance_id = next(iter(self._of))
         topics = self._of.pop(instance_id)
         topic = topics.popleft()

@@ -1,7 +1,7 @@
-"""Carries the controller's decisions out: one task, one event at a time (CTL-6), every write through the store.
+"""Executes the controller's decisions: one task, one event at a time (CTL-6), every write through the store.
 
-It runs on every broker; where nobody was elected it runs for election, elsewhere it only follows the image. Nothing
-polls: it wakes on a new image, and every ten seconds to clean the change logs.
+The loop runs on every broker. It runs for election while there is no controller; on the other brokers it only follows
+the image. It does not poll: it wakes up for a new image, and every ten seconds to clean the change log.
 """
 
 from __future__ import annotations
@@ -46,16 +46,17 @@ from brokers.engine.controller.state import ControllerState
 
 log = structlog.get_logger(__name__)
 
-# Readers list the whole log at each change: it is cut back before it has many entries more than are kept.
+# Interval between cleanings of the change log. Readers list the whole log at each change, so it must stay short.
 CLEANING_INTERVAL_S = 10.0
-# ZK-32: readers get this long to see a change node.
+# Age at which change nodes are deleted, by which all readers have seen them (ZK-32).
 CHANGES_KEPT_MS = 15 * 60 * 1000
 RETRY_DELAY_S = 0.5
 
 
 class ControllerLoop:
-    """`session_id` answers the present session of the store: a controllership is held by a session, not by a
-    process.
+    """The controller's loop on one broker.
+
+    `session_id` returns the current session of the store: a controllership belongs to a session, not to a process.
     """
 
     def __init__(
@@ -77,14 +78,14 @@ class ControllerLoop:
         self._controller_session = 0
         self._unsure = False
         self._next_cleaning_s = self._next_balance_s = math.inf
-        # What takes long and can wait, done one at a time between images.
+        # Deletions take long and are not urgent, so they are done one at a time between images.
         self._deletions = DeletionQueue()
         self._wake = asyncio.Event()
         self._wake.set()
         current.subscribe(self._on_image)
 
     def use_policy(self, policy: Policy) -> None:
-        """Operators chose otherwise: decided on from the next step on."""
+        """Sets a policy that operators have changed; it applies from the next step on."""
         self._policy = policy
         self._wake.set()
 
@@ -94,11 +95,11 @@ class ControllerLoop:
 
     @property
     def epoch(self) -> int:
-        """The epoch of this broker's controller epoch, 0 while it holds none."""
+        """The controller epoch that this broker holds, 0 if it is not the controller."""
         return self.state.held_epoch.epoch if self.state.held_epoch is not None else 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until it is cancelled."""
         clock = asyncio.get_running_loop().time
         self._next_cleaning_s = clock() + CLEANING_INTERVAL_S
         while True:
@@ -118,9 +119,7 @@ class ControllerLoop:
                 await self._delete_next()
 
     async def stop(self) -> None:
-        """Hands the controllership back, so that the next one need not wait for the session to end. Cancel `run`
-        first.
-        """
+        """Resigns, so that the next controller need not wait for the end of the session. Cancel `run` first."""
         held_epoch = self.state.held_epoch
         self.state, _ = decide(self.state, Deposed("this broker stops"))
         if held_epoch is not None:
@@ -133,11 +132,11 @@ class ControllerLoop:
         self._wake.set()
 
     async def _step(self, image: ClusterImage) -> None:
-        """Events that a decision's own instructions cause come before the next image."""
+        """Handles one image. Events that the instructions of a decision cause are handled before the next image."""
         held_epoch = self.state.held_epoch
         if held_epoch is not None and self._session_id() != self._controller_session:
-            # A vote that was under way when the session ended may have been cast by the next one: then the
-            # controllership is ours still, and nobody else will stand for it.
+            # An election in progress when the session ended may have been repeated in the next session. Then this
+            # broker is the controller, and no other broker would run for election.
             self._unsure = True
             await self._carry(Deposed("the session ended"))
         elif held_epoch is not None and is_over(held_epoch, image):
@@ -162,7 +161,7 @@ class ControllerLoop:
             return None
         self._unsure = False
         if held_epoch is None:
-            # Somebody was faster, and the image does not show it yet.
+            # Another broker was elected, which the image does not show yet.
             self._watcher.mark(Part.CONTROLLER)
             return None
         self._controller_session = session
@@ -170,7 +169,7 @@ class ControllerLoop:
         return held_epoch
 
     async def _delete_next(self) -> None:
-        """Topics that wait for their first leaders come in between, whoever deletes how many."""
+        """Deletes one topic; elections of first leaders run between deletions."""
         topic = self._deletions.pop()
         held_epoch = self.state.held_epoch
         if held_epoch is None:
@@ -256,7 +255,7 @@ class ControllerLoop:
         except ControllerMoved:
             raise
         except Conflict as overtaken:
-            # Somebody else wrote meanwhile; what is left to do is decided from what they wrote.
+            # Another process has changed the topic; the rest is decided from the changed state.
             log.info("topic_overtaken", topic=topic, reason=str(overtaken))
             return TopicApplied(topic, succeeded=False)
         except (ClusterError, TreeError) as error:

@@ -1,4 +1,7 @@
-"""`python -m brokers.engine.inspect dump|verify|recover DIRECTORY`. Exit code 0: fine, 1: faults, 2: could not look."""
+"""Command line of the inspection: `python -m brokers.engine.inspect dump|verify|recover DIRECTORY`.
+
+Exit code 0: no faults; 1: faults; 2: the directory could not be inspected.
+"""
 
 from __future__ import annotations
 
@@ -27,28 +30,28 @@ def _count(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line, the same through `manage.py log`."""
+    """Makes the parser of the command line, which `manage.py log` uses as well."""
     top = argparse.ArgumentParser(prog="log", description="Look inside Kafka log directories.")
     acts = top.add_subparsers(dest="act", required=True)
-    shown = acts.add_parser("dump", help="print what lies in a log, as text or as one JSON object a line")
+    shown = acts.add_parser("dump", help="print the contents of a log, as text or as one JSON object a line")
     checked = acts.add_parser("verify", help="check everything, write nothing; exit code 1 if there is a fault")
-    mended = acts.add_parser("recover", help="do what a broker does after a crash; only says so without --yes")
+    mended = acts.add_parser("recover", help="do what a broker does after a crash; without --yes only print it")
     for item in (shown, checked, mended):
         item.add_argument("directory", type=Path, help="a partition's directory, or a whole log directory")
         item.add_argument("--json", action="store_true", help="one JSON object a line")
     shown.add_argument("--records", action="store_true", help="the records of every batch as well")
     shown.add_argument("--indexes", action="store_true", help="every entry of the indexes as well")
     shown.add_argument("--from-offset", type=_count, default=0, help="skip batches that end before this offset")
-    shown.add_argument("--limit", type=_count, help="at most so many batches of each partition")
-    checked.add_argument("--quick", action="store_true", help="checksums and order alone: do not look into records")
-    checked.add_argument("--compacted", action="store_true", help="gaps between offsets are no fault")
+    shown.add_argument("--limit", type=_count, help="maximum number of batches of each partition")
+    checked.add_argument("--quick", action="store_true", help="check checksums and order only, not the records")
+    checked.add_argument("--compacted", action="store_true", help="do not report gaps between offsets")
     mended.add_argument("--yes", action="store_true", help="write; without it nothing is changed")
     mended.add_argument("--whole", action="store_true", help="check from the first segment, not the recovery point")
     return top
 
 
 def main(arguments: list[str], out: TextIO) -> int:
-    """Runs one act; the exit code."""
+    """Runs one command and returns the exit code."""
     chosen = parser().parse_args(arguments)
     printer = Printer(out, as_json=chosen.json)
     try:
@@ -75,7 +78,7 @@ if __name__ == "__main__":
     try:
         code = main(sys.argv[1:], sys.stdout)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
+    except BrokenPipeError:  # the reader, perhaps `head`, has closed the pipe
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FINE

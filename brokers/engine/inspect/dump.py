@@ -1,4 +1,4 @@
-"""`dump`: what lies in a log, row by row, whether it is right or not. A running broker does not mind being read."""
+"""The command `dump`: prints the contents of a log row by row, valid or not. The log may be in use by a broker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MARKERS: Final = {control.ABORT: "abort", control.COMMIT: "commit"}
 
 
 class Wanted(NamedTuple):
-    """`limit` counts batches of each partition, None for all."""
+    """Selection of the rows to print. `limit` is the maximum number of batches of each partition, None for all."""
 
     records: bool = False
     indexes: bool = False
@@ -43,13 +43,13 @@ class Wanted(NamedTuple):
 
 
 def rows(logs: Logs, wanted: Wanted) -> Iterator[Row]:
-    """Everything in `logs`: the root's files if it was asked for whole, then partition by partition."""
+    """Yields the rows of `logs`: the root's files if all of it was requested, then partition by partition."""
     if logs.whole:
         yield from _root_rows(logs.root)
     for partition in logs.partitions:
         try:
             yield from _partition_rows(partition, wanted)
-        except FileNotFoundError as missing:  # a running broker deletes, rolls and renames
+        except FileNotFoundError as missing:  # a running broker may delete or rename files
             yield {KIND: "gone", "partition": partition.name, "file": Path(str(missing.filename)).name}
 
 
@@ -70,7 +70,7 @@ def _root_rows(root: Path) -> Iterator[Row]:
 
 
 def _named(file: Path, separator: str) -> Value:
-    """The file's lines by their names; the content as it is if they have none, None without a file."""
+    """Returns the values in a file by their names; the whole content if a line has no name; None without a file."""
     if not file.exists():
         return None
     content = file.read_bytes()

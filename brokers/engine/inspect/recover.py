@@ -1,6 +1,7 @@
-"""`recover`: what a broker does with a log after an unclean stop, said beforehand, or done (LOG-35 to LOG-39).
+"""The command `recover`: the recovery of a log after an unclean stop, as a forecast or for real (LOG-35 to LOG-39).
 
-Saying it reads the segments as recovery would; doing it is recovery itself, so that no second one can disagree.
+The forecast reads the segments as recovery would. The real recovery is the broker's own code, so that there is no
+second implementation that could differ.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Offsets = dict[PartitionKey, int]
 
 
 class Marks(NamedTuple):
-    """What the root's lists say of a log: checked from where, starting where, without holes from where."""
+    """Offsets of a log in the root's checkpoints: recovery point, log start offset, and the first dense offset."""
 
     recovery_point: int
     start_offset: int
@@ -45,7 +46,7 @@ class Marks(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a log comes out of recovery."""
+    """Result of a log's recovery."""
 
     log_end_offset: int
     truncated_bytes: int
@@ -54,7 +55,10 @@ class Outcome(NamedTuple):
 
 
 def run(logs: Logs, emit: Emit, *, write: bool, whole: bool) -> int:
-    """Recovers every partition of `logs`, or with `write` False says what that would do; the number of changes."""
+    """Recovers every partition of `logs`, or with `write` False reports what that would do.
+
+    Returns the number of changes.
+    """
     points, starts = (
         _offsets(logs.root, checkpoints.RECOVERY_POINTS),
         _offsets(logs.root, checkpoints.LOG_START_OFFSETS),
@@ -68,7 +72,7 @@ def run(logs: Logs, emit: Emit, *, write: bool, whole: bool) -> int:
         foreseen = _foresee(partition, marks, emit)
         try:
             outcome = _carry_out(partition, logs.root, marks, foreseen) if write else foreseen
-        except OldFormat:  # told above
+        except OldFormat:  # reported by the forecast
             changes += foreseen.changes
             continue
         emit(
@@ -89,7 +93,7 @@ def run(logs: Logs, emit: Emit, *, write: bool, whole: bool) -> int:
 
 
 class _Change:
-    """Tells each change and counts them."""
+    """Reports each change and counts them."""
 
     def __init__(self, partition: PartitionDirectory, emit: Emit) -> None:
         self._partition = partition
@@ -180,7 +184,7 @@ def _reaches_far(directory: Path, base: int, size: int, following: int, recovery
 
 
 def _refusal(path: Path, position: int) -> str:
-    """Why recovery leaves the log as it is, empty if it does not."""
+    """Returns why recovery refuses the log, "" if it does not."""
     try:
         refuse_old_message(str(path), position)
     except OldFormat as refusal:
@@ -189,7 +193,7 @@ def _refusal(path: Path, position: int) -> str:
 
 
 def _good_part(path: Path, base: int, limit_offset: int, dense_from: int) -> tuple[int, int, str]:
-    """(next offset, bytes up to the first bad batch, what is bad there)."""
+    """Returns the next offset, the number of valid bytes, and the fault of the first bad batch ("" without one)."""
     end, good_bytes = base, 0
     for batch in batches(path):
         if isinstance(batch, Unreadable):
@@ -205,7 +209,7 @@ def _good_part(path: Path, base: int, limit_offset: int, dense_from: int) -> tup
 
 
 def _carry_out(partition: PartitionDirectory, root: Path, marks: Marks, foreseen: Outcome) -> Outcome:
-    """Recovery itself, then everything in memory is stored as a clean stop does it."""
+    """Recovers the log, then stores its state as a clean stop does."""
     log, report = load_log(
         str(partition.path),
         root,
@@ -243,7 +247,7 @@ def _offsets(root: Path, name: str) -> Offsets:
 
 
 def _store_offsets(root: Path, ends: Offsets) -> None:
-    """Nothing in the root's lists may point past what is left; what was recovered is durable up to its end."""
+    """Updates the root's checkpoints: no offset may be past a log's end, up to which the log is durable."""
     for name in _LISTS:
         known = _offsets(root, name)
         if not (root / name).exists():

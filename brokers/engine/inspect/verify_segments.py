@@ -1,4 +1,4 @@
-"""Checking segments: every batch of the `.log`, and the indexes against the batches they name (LOG-8 to LOG-14)."""
+"""Verification of segments: every batch of the `.log`, and the indexes against these batches (LOG-8 to LOG-14)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ from brokers.engine.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_
 
 
 class Rules(NamedTuple):
-    """`deep` looks into records; with `gaps` offsets may be missing, as compaction leaves them; `whole` tells that
-    the segment is closed or its broker stopped cleanly, so that its indexes must be complete.
+    """Rules of a verification.
+
+    With `deep` the records are checked. With `gaps` offsets may be missing, as after compaction. `whole` is True if the
+    segment is closed or its broker stopped cleanly, so that the indexes must be complete.
     """
 
     deep: bool
@@ -39,7 +41,7 @@ class Rules(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What an index can say of a batch."""
+    """The properties of a batch that index entries refer to."""
 
     position: int
     base_offset: int
@@ -48,7 +50,7 @@ class Place(NamedTuple):
 
 
 class SegmentCheck:
-    """One segment. `run` answers the offset after its last readable batch."""
+    """Verification of one segment. `run` returns the offset after its last readable batch."""
 
     def __init__(self, directory: Path, base: int, findings: Findings, rules: Rules) -> None:
         self.directory = directory
@@ -59,7 +61,7 @@ class SegmentCheck:
         self.places: list[Place] = []
         self.aborted: list[Aborted] = []
         self.markers: dict[int, int] = {}  # offset of each marker → its producer
-        self.faultless = 0  # so many of `places` come before the first fault
+        self.faultless = 0  # number of `places` before the first fault
 
     def run(
         self,
@@ -69,7 +71,9 @@ class SegmentCheck:
         following: int = LONG_MAX,
         recovery_point: int = 0,
     ) -> int:
-        """`expected` is the offset at which the previous segment ended, None for the first one; `following` the base of
+        """Verifies the segment and returns its end offset.
+
+        `expected` is the end offset of the previous segment, None for the first one; `following` is the base offset of
         the next one.
         """
         path = segment_path(self.directory, self.base, LOG_SUFFIX)
@@ -109,8 +113,8 @@ class SegmentCheck:
         return next_offset
 
     def _is_to_be_split(self, following: int, recovery_point: int) -> bool:
-        """Whether it is sound but for offsets that no index can name; batches that a start does not believe are
-        faults.
+        """True if the segment is valid except for offsets that its indexes cannot express, so that the next start
+        splits it. Batches with such offsets that the next start would not accept are faults.
         """
         limit = self.base + RELATIVE_OFFSET_MAX
         far = [place for place in self.places if place.last_offset > limit]
@@ -128,7 +132,7 @@ class SegmentCheck:
         return bool(believed)
 
     def _old_messages(self, path: Path, next_offset: int) -> int:
-        """A segment as Kafka wrote it before 0.11; its indexes go with it."""
+        """Verifies a segment that Kafka wrote before 0.11, whose indexes are rewritten with it."""
         try:
             end = rewriting.end_offset(str(path))
         except OldFormat as damage:
@@ -249,6 +253,6 @@ class SegmentCheck:
 
 def _check_tail(findings: Findings, file: str, zero_bytes: int, odd_bytes: int) -> None:
     if odd_bytes:
-        findings.fault(file, f"{odd_bytes} bytes at its end are no whole entry")
+        findings.fault(file, f"{odd_bytes} bytes at its end are not a whole entry")
     if zero_bytes:
         findings.note(file, f"{zero_bytes} bytes of zeros at its end, as Apache Kafka preallocates")

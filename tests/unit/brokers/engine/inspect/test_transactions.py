@@ -99,7 +99,7 @@ def test_a_transaction_that_is_not_listed_is_missed_unless_a_cleaner_may_have_ta
     [
         (9, -1, -1, "producer 9 had a transaction open from offset 2, not -1"),
         (8, 1, 3, "producer 8 had no open transaction, not 1"),
-        (8, -1, 5, "producer 8 was told by coordinator epoch 3, not 5"),
+        (8, -1, 5, "the last marker of producer 8 has coordinator epoch 3, not 5"),
     ],
 )
 def test_a_snapshot_that_contradicts_the_log_is_reported(
