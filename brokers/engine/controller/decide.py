@@ -72,7 +72,7 @@ def _image_changed(state: ControllerState, image: ClusterImage) -> Decision:
     if state.held_epoch is None:
         return state, []
     # A recreated topic has new versions, so the awaited versions of the previous one may never appear.
-    awaited = {key: version for key, version in state.awaited.items() if not _is_made_again(key[0], before, image)}
+    awaited = {key: version for key, version in state.awaited.items() if not _is_recreated(key[0], before, image)}
     state = replace(state, awaited=_still_awaited(awaited, image))
     if image.brokers != before.brokers:
         return _decide_topics(state, image.topics.values(), _broker_changes(before.brokers, image.brokers))
@@ -151,12 +151,12 @@ def _topic_writes(
             continue
         if write.version is None and not opened:
             opened = True
-            write = replace(write, opens_topic=not _is_opened(state, topic))
+            write = replace(write, opens_topic=not _has_parent_node(state, topic))
         writes.append(write)
     return writes, arrived
 
 
-def _is_opened(state: ControllerState, topic: TopicImage) -> bool:
+def _has_parent_node(state: ControllerState, topic: TopicImage) -> bool:
     """True if the parent node of the topic's states exists or is being created."""
     return any(
         partition.version is not None or (topic.name, partition.index) in state.awaited
@@ -190,9 +190,9 @@ def _still_awaited(awaited: Mapping[PartitionKey, int], image: ClusterImage) -> 
     return remaining
 
 
-def _is_made_again(name: str, before: ClusterImage, after: ClusterImage) -> bool:
-    was, there = before.topics.get(name), after.topics.get(name)
-    return was is not None and there is not None and was.topic_id != there.topic_id
+def _is_recreated(name: str, before: ClusterImage, after: ClusterImage) -> bool:
+    old, new = before.topics.get(name), after.topics.get(name)
+    return old is not None and new is not None and old.topic_id != new.topic_id
 
 
 def _broker_changes(before: Mapping[int, BrokerInfo], after: Mapping[int, BrokerInfo]) -> str:

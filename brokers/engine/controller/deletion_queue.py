@@ -13,22 +13,22 @@ class DeletionQueue:
     """A queue with one lane per instance (None for the cluster's own topics), served in turn; FIFO within a lane."""
 
     def __init__(self) -> None:
-        self._of: dict[str | None, deque[TopicImage]] = {}
+        self._topics_by_instance: dict[str | None, deque[TopicImage]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._of)
+        return bool(self._topics_by_instance)
 
     def put(self, topic: TopicImage) -> None:
-        self._of.setdefault(topic.instance_id, deque()).append(topic)
+        self._topics_by_instance.setdefault(topic.instance_id, deque()).append(topic)
 
     def pop(self) -> TopicImage:
         """Removes and returns the next topic. Raises StopIteration if the queue is empty."""
-        instance_id = next(iter(self._of))
-        topics = self._of.pop(instance_id)
+        instance_id = next(iter(self._topics_by_instance))
+        topics = self._topics_by_instance.pop(instance_id)
         topic = topics.popleft()
         if topics:
-            self._of[instance_id] = topics  # behind the others
+            self._topics_by_instance[instance_id] = topics  # behind the others
         return topic
 
     def clear(self) -> None:
-        self._of.clear()
+        self._topics_by_instance.clear()

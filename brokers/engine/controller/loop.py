@@ -108,13 +108,13 @@ class ControllerLoop:
                     async with asyncio.timeout_at(min(self._next_cleaning_s, self._next_balance_s)):
                         await self._wake.wait()
                 except TimeoutError:
-                    await self._come_round(clock())
+                    await self._run_periodic_work(clock())
                     continue
             if self._wake.is_set():
                 self._wake.clear()
                 await self._step(self._current.image)
             elif clock() >= min(self._next_cleaning_s, self._next_balance_s):
-                await self._come_round(clock())
+                await self._run_periodic_work(clock())
             if self._deletions:
                 await self._delete_next()
 
@@ -138,17 +138,17 @@ class ControllerLoop:
             # An election in progress when the session ended may have been repeated in the next session. Then this
             # broker is the controller, and no other broker would run for election.
             self._unsure = True
-            await self._carry(Deposed("the session ended"))
+            await self._handle(Deposed("the session ended"))
         elif held_epoch is not None and is_over(held_epoch, image):
-            await self._carry(Deposed(f"broker {image.controller_id} holds epoch {image.controller_epoch}"))
-        await self._carry(ImageChanged(image))
+            await self._handle(Deposed(f"broker {image.controller_id} holds epoch {image.controller_epoch}"))
+        await self._handle(ImageChanged(image))
         if self.state.policy != self._policy:
-            await self._carry(PolicyChanged(self._policy))
+            await self._handle(PolicyChanged(self._policy))
         if self.state.held_epoch is None and should_run_for_election(image, self.state.broker_id, unsure=self._unsure):
             elected = await self._run_for_election()
             if elected is not None:
                 self._next_balance_s = asyncio.get_running_loop().time() + FIRST_BALANCE_S
-                await self._carry(Elected(elected))
+                await self._handle(Elected(elected))
 
     async def _run_for_election(self) -> ControllerEpoch | None:
         session = self._session_id()
@@ -179,22 +179,22 @@ class ControllerLoop:
         except ControllerMoved as error:
             self._watcher.mark(Part.CONTROLLER)
             result = Deposed(str(error))
-        await self._carry(result)
+        await self._handle(result)
 
-    async def _carry(self, event: Event) -> None:
+    async def _handle(self, event: Event) -> None:
         events: deque[Event] = deque([event])
         while events:
-            happened = events.popleft()
-            if isinstance(happened, Deposed) and self.state.held_epoch is not None:
-                log.info("controller_deposed", broker_id=self.state.broker_id, epoch=self.epoch, reason=happened.reason)
-            if isinstance(happened, Deposed | Elected):
+            current = events.popleft()
+            if isinstance(current, Deposed) and self.state.held_epoch is not None:
+                log.info("controller_deposed", broker_id=self.state.broker_id, epoch=self.epoch, reason=current.reason)
+            if isinstance(current, Deposed | Elected):
                 self._deletions.clear()
-            self.state, instructions = decide(self.state, happened)
+            self.state, instructions = decide(self.state, current)
             for instruction in instructions:
                 if self.state.held_epoch is None:
                     break
                 try:
-                    result = await self._carry_out(self.state.held_epoch, instruction)
+                    result = await self._execute(self.state.held_epoch, instruction)
                 except ControllerMoved as error:
                     self._watcher.mark(Part.CONTROLLER)
                     events.clear()
@@ -204,7 +204,7 @@ class ControllerLoop:
                 if isinstance(result, Deposed):
                     break
 
-    async def _carry_out(self, held_epoch: ControllerEpoch, instruction: Instruction) -> Event | None:
+    async def _execute(self, held_epoch: ControllerEpoch, instruction: Instruction) -> Event | None:
         match instruction:
             case WriteStates():
                 return await self._write_states(held_epoch, instruction)
@@ -264,10 +264,10 @@ class ControllerLoop:
         log.info("topic_settled", topic=topic)
         return TopicApplied(topic)
 
-    async def _come_round(self, now_s: float) -> None:
+    async def _run_periodic_work(self, now_s: float) -> None:
         if now_s >= self._next_balance_s:
             self._next_balance_s = now_s + self.state.policy.balance_interval_s
-            await self._carry(BalanceDue())
+            await self._handle(BalanceDue())
         if now_s >= self._next_cleaning_s:
             self._next_cleaning_s = now_s + CLEANING_INTERVAL_S
             await self._clean()

@@ -18,7 +18,7 @@ from brokers.engine.controller.leader_choice import Choice
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedState:
     """A state to write. With `arrived` it finishes a reassignment: the same transaction makes the target replicas the
     partition's replicas.
     """
@@ -51,14 +51,14 @@ class ElectionContext:
         )
 
 
-def wanted_state(partition: PartitionImage, context: ElectionContext, *, unclean_allowed: bool) -> Wanted | None:
+def wanted_state(partition: PartitionImage, context: ElectionContext, *, unclean_allowed: bool) -> WantedState | None:
     """Returns the state to write for a partition; None if its current state is right or cannot be improved."""
     if partition.version is None:
         first = leader_choice.first_leader(partition.replicas, context.is_staying)
         if first is None:
             return None
         epochs = {id: context.brokers[id].epoch for id in first.isr}
-        return Wanted(context.document(partition, first, epochs))
+        return WantedState(context.document(partition, first, epochs))
     if _is_at_rest(partition, context):
         return None
 
@@ -69,7 +69,7 @@ def wanted_state(partition: PartitionImage, context: ElectionContext, *, unclean
     choice = _without_stopping(partition, choice, context)
     if not arrived and not joined and (choice.leader, choice.isr) == (partition.leader, partition.isr):
         return None
-    return Wanted(context.document(partition, choice, joined), arrived)
+    return WantedState(context.document(partition, choice, joined), arrived)
 
 
 def preferred_state(partition: PartitionImage, context: ElectionContext) -> PartitionStateDocument | None:

@@ -85,7 +85,9 @@ def rack_aware(
 
 def interleaved(racks: Mapping[int, str]) -> list[int]:
     """Returns the brokers with their racks alternating; racks and ids are in order."""
-    queues = {rack: sorted(id for id, of in racks.items() if of == rack) for rack in sorted(set(racks.values()))}
+    queues = {
+        rack: sorted(id for id, own_rack in racks.items() if own_rack == rack) for rack in sorted(set(racks.values()))
+    }
     order: list[int] = []
     while len(order) < len(racks):
         order.extend(queue.pop(0) for queue in queues.values() if queue)

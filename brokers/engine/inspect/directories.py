@@ -20,11 +20,11 @@ _SEGMENT_FILE: Final = re.compile(r"^\d{20}\.")
 _STATE_FILES: Final = frozenset({PARTITION_METADATA_FILE, EPOCHS_FILE})
 
 
-class NoLog(Exception):
+class NotALogDirectory(Exception):
     """The directory does not exist, or is neither a partition's directory nor a root of `log.dirs`."""
 
 
-class InspectedDirectory(Exception):
+class DirectoryInUse(Exception):
     """A running broker uses the root."""
 
 
@@ -47,18 +47,20 @@ class Logs(NamedTuple):
 
 
 def find(directory: Path) -> Logs:
-    """Finds the partitions in `directory`, which may be a partition's own. Raises NoLog."""
+    """Finds the partitions in `directory`, which may be a partition's own. Raises NotALogDirectory."""
     directory = directory.absolute()
     if not directory.is_dir():
         hint = "; name the directory that contains it" if directory.is_file() else ""
-        raise NoLog(f"{directory} is not a directory{hint}")
+        raise NotALogDirectory(f"{directory} is not a directory{hint}")
     match = PARTITION_DIRECTORY.match(directory.name)
     is_root = (directory / META_FILE).exists()
     within = [partition for partition in _partitions(directory) if is_root or _may_be_log(partition.path)]
     if match and not within and not is_root and _may_be_log(directory):
         return Logs(directory.parent, [PartitionDirectory(directory, match["topic"], int(match["index"]))], False)
     if not within and not is_root:
-        raise NoLog(f"{directory} is neither a partition's directory (<topic>-<number>) nor does it contain any")
+        raise NotALogDirectory(
+            f"{directory} is neither a partition's directory (<topic>-<number>) nor does it contain any"
+        )
     return Logs(directory, within, True)
 
 
@@ -82,11 +84,11 @@ def _may_be_log(directory: Path) -> bool:
 
 
 @contextlib.contextmanager
-def hold(root: Path, *, write: bool) -> Iterator[None]:
+def lock_root(root: Path, *, write: bool) -> Iterator[None]:
     """Locks `root` against brokers: a shared lock to read, an exclusive one to write.
 
     A directory without a lock file is not locked: it was never a broker's root, or was copied from one. Raises
-    InspectedDirectory if a broker holds the lock.
+    DirectoryInUse if a broker holds the lock.
     """
     file = root / LOCK_FILE
     if not file.exists():
@@ -99,9 +101,7 @@ def hold(root: Path, *, write: bool) -> Iterator[None]:
             fcntl.flock(descriptor, kind)  # the lock of Penstock's broker
             fcntl.lockf(descriptor, kind)  # the lock of Apache Kafka's broker
         except (BlockingIOError, PermissionError):
-            raise InspectedDirectory(
-                f"{root} is in use by a running broker: stop it first, or inspect a copy"
-            ) from None
+            raise DirectoryInUse(f"{root} is in use by a running broker: stop it first, or inspect a copy") from None
         yield
     finally:
         os.close(descriptor)

@@ -37,7 +37,7 @@ _LISTS: Final = (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS)
 Offsets = dict[PartitionKey, int]
 
 
-class Marks(NamedTuple):
+class CheckpointOffsets(NamedTuple):
     """Offsets of a log in the root's checkpoints: recovery point, log start offset, and the first dense offset."""
 
     recovery_point: int
@@ -45,7 +45,7 @@ class Marks(NamedTuple):
     dense_from: int | None
 
 
-class Outcome(NamedTuple):
+class RecoveryResult(NamedTuple):
     """Result of a log's recovery."""
 
     log_end_offset: int
@@ -68,25 +68,25 @@ def run(logs: Logs, emit: Emit, *, write: bool, whole: bool) -> int:
     changes = 0
     for partition in logs.partitions:
         key = (partition.topic, partition.number)
-        marks = Marks(0 if whole else points.get(key, 0), starts.get(key, 0), dense.get(key))
-        foreseen = _foresee(partition, marks, emit)
+        checkpointed = CheckpointOffsets(0 if whole else points.get(key, 0), starts.get(key, 0), dense.get(key))
+        forecast = _forecast(partition, checkpointed, emit)
         try:
-            outcome = _carry_out(partition, logs.root, marks, foreseen) if write else foreseen
+            result = _recover(partition, logs.root, checkpointed, forecast) if write else forecast
         except OldFormat:  # reported by the forecast
-            changes += foreseen.changes
+            changes += forecast.changes
             continue
         emit(
             {
                 KIND: "recovered" if write else "would_recover",
                 "partition": partition.name,
-                "recovery_point": marks.recovery_point,
-                "checked_bytes": outcome.checked_bytes,
-                "truncated_bytes": outcome.truncated_bytes,
-                "log_end_offset": outcome.log_end_offset,
+                "recovery_point": checkpointed.recovery_point,
+                "checked_bytes": result.checked_bytes,
+                "truncated_bytes": result.truncated_bytes,
+                "log_end_offset": result.log_end_offset,
             }
         )
-        ends[key] = outcome.log_end_offset
-        changes += outcome.changes
+        ends[key] = result.log_end_offset
+        changes += result.changes
     if write:
         _store_offsets(logs.root, ends)
     return changes
@@ -105,14 +105,14 @@ class _Change:
         self._emit({KIND: act, "partition": self._partition.name, "file": file, "position": position, "because": why})
 
 
-def _foresee(partition: PartitionDirectory, marks: Marks, emit: Emit) -> Outcome:
+def _forecast(partition: PartitionDirectory, checkpointed: CheckpointOffsets, emit: Emit) -> RecoveryResult:
     directory = partition.path
-    recovery_point, start_offset, _ = marks
-    dense_from = NOWHERE if marks.dense_from is None else marks.dense_from
+    recovery_point, start_offset, _ = checkpointed
+    dense_from = NOWHERE if checkpointed.dense_from is None else checkpointed.dense_from
     change = _Change(partition, emit)
     bases, others = segment_files(directory)
     segments = bases.get(LOG_SUFFIX, [])
-    for name in [*others, *(f"{base:020d}{suffix}" for suffix, result in bases.items() for base in result)]:
+    for name in [*others, *(f"{base:020d}{suffix}" for suffix, base_offsets in bases.items() for base in base_offsets)]:
         if is_debris(name):
             change("remove", name, "a deletion, a cleaning or a crash left it")
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
@@ -140,7 +140,7 @@ def _foresee(partition: PartitionDirectory, marks: Marks, emit: Emit) -> Outcome
         if is_split:
             change("split", path.name, "it holds offsets too far from its base for an index to name")
         if number < first:
-            if is_split or _trusted(directory, base, size, marks.dense_from is not None):
+            if is_split or _trusted(directory, base, size, checkpointed.dense_from is not None):
                 end = following
                 continue
             change("rebuild", segment_path(directory, base, INDEX_SUFFIX).name, "an index is missing or contradicts")
@@ -164,7 +164,7 @@ def _foresee(partition: PartitionDirectory, marks: Marks, emit: Emit) -> Outcome
     if end < start_offset:
         change("restart", f"{start_offset:020d}{LOG_SUFFIX}", f"the log ends at {end}, below its start {start_offset}")
         end = start_offset
-    return Outcome(end, truncated, checked, change.number)
+    return RecoveryResult(end, truncated, checked, change.number)
 
 
 def _trusted(directory: Path, base: int, size: int, is_dense: bool) -> bool:
@@ -208,7 +208,9 @@ def _good_part(path: Path, base: int, limit_offset: int, dense_from: int) -> tup
     return end, good_bytes, ""
 
 
-def _carry_out(partition: PartitionDirectory, root: Path, marks: Marks, foreseen: Outcome) -> Outcome:
+def _recover(
+    partition: PartitionDirectory, root: Path, checkpointed: CheckpointOffsets, forecast: RecoveryResult
+) -> RecoveryResult:
     """Recovers the log, then stores its state as a clean stop does."""
     log, report = load_log(
         str(partition.path),
@@ -217,14 +219,14 @@ def _carry_out(partition: PartitionDirectory, root: Path, marks: Marks, foreseen
         partition.number,
         OpenFiles(),
         LogConfig(),
-        recovery_point=marks.recovery_point,
-        start_offset=marks.start_offset,
+        recovery_point=checkpointed.recovery_point,
+        start_offset=checkpointed.start_offset,
         clean=False,
-        dense_from=marks.dense_from,
+        dense_from=checkpointed.dense_from,
         now_ms=time.time_ns() // 1_000_000,
     )
     _store(log)
-    return Outcome(log.log_end_offset, report.truncated_bytes, report.scanned_bytes, foreseen.changes)
+    return RecoveryResult(log.log_end_offset, report.truncated_bytes, report.scanned_bytes, forecast.changes)
 
 
 def _store(log: Log) -> None:
@@ -249,12 +251,12 @@ def _offsets(root: Path, name: str) -> Offsets:
 def _store_offsets(root: Path, ends: Offsets) -> None:
     """Updates the root's checkpoints: no offset may be past a log's end, up to which the log is durable."""
     for name in _LISTS:
-        known = _offsets(root, name)
+        offsets = _offsets(root, name)
         if not (root / name).exists():
             continue
         for key, end in ends.items():
             if name == checkpoints.RECOVERY_POINTS:
-                known[key] = end
-            elif key in known:
-                known[key] = min(known[key], end)
-        checkpoints.write_offsets(root / name, known, root)
+                offsets[key] = end
+            elif key in offsets:
+                offsets[key] = min(offsets[key], end)
+        checkpoints.write_offsets(root / name, offsets, root)

@@ -82,8 +82,8 @@ def verify_partition(
     end = log_start_offset if end is None else end
     epochs.end(end)
     producers.end(end)
-    for suffix, result in bases.items():
-        for base in result:
+    for suffix, base_offsets in bases.items():
+        for base in base_offsets:
             if suffix not in INDEX_SUFFIXES:
                 findings.fault(f"{base:020d}{suffix}", "is not a file of a log")
             elif base not in logs:

@@ -40,7 +40,7 @@ class Rules(NamedTuple):
     whole: bool
 
 
-class Place(NamedTuple):
+class IndexedBatch(NamedTuple):
     """The properties of a batch that index entries refer to."""
 
     position: int
@@ -58,7 +58,7 @@ class SegmentCheck:
         self.findings = findings
         self.rules = rules
         self.file = segment_path(directory, base, LOG_SUFFIX).name
-        self.places: list[Place] = []
+        self.places: list[IndexedBatch] = []
         self.aborted: list[Aborted] = []
         self.markers: dict[int, int] = {}  # offset of each marker → its producer
         self.faultless = 0  # number of `places` before the first fault
@@ -104,7 +104,9 @@ class SegmentCheck:
                 self.markers[header.last_offset] = header.producer_id
             if self.findings.faults == before and self.faultless == len(self.places):
                 self.faultless += 1
-            self.places.append(Place(batch.position, header.base_offset, header.last_offset, header.max_timestamp))
+            self.places.append(
+                IndexedBatch(batch.position, header.base_offset, header.last_offset, header.max_timestamp)
+            )
             next_offset = max(next_offset, header.next_offset)
         if not self._is_to_be_split(following, recovery_point):
             self._check_offset_index()
@@ -187,12 +189,12 @@ class SegmentCheck:
         path = self._existing(INDEX_SUFFIX)
         if path is None:
             return
-        result = offset_entries(path)
-        _check_tail(self.findings, path.name, result.zero_bytes, result.odd_bytes)
+        index = offset_entries(path)
+        _check_tail(self.findings, path.name, index.zero_bytes, index.odd_bytes)
         starts = {place.position: number for number, place in enumerate(self.places)}
         before = (-1, -1)
         covering = 0
-        for number, (relative, position) in enumerate(result.entries):
+        for number, (relative, position) in enumerate(index.entries):
             at, offset = number * 8, self.base + relative
             if relative <= before[0] or position <= before[1]:
                 self.findings.fault(path.name, "entries do not grow", position=at, offset=offset)
@@ -204,7 +206,7 @@ class SegmentCheck:
             place = self.places[start]
             if place.last_offset == offset:
                 continue
-            later = bisect_left(self.places, offset, lo=start, key=lambda one: one.last_offset)
+            later = bisect_left(self.places, offset, lo=start, key=lambda place: place.last_offset)
             if offset < place.last_offset or later == len(self.places) or self.places[later].last_offset != offset:
                 what = f"the batch at byte {position} ends with offset {place.last_offset}"
                 self.findings.fault(path.name, what, position=at, offset=offset)
@@ -217,11 +219,11 @@ class SegmentCheck:
         path = self._existing(TIME_INDEX_SUFFIX)
         if path is None:
             return
-        result = time_entries(path)
-        _check_tail(self.findings, path.name, result.zero_bytes, result.odd_bytes)
+        index = time_entries(path)
+        _check_tail(self.findings, path.name, index.zero_bytes, index.odd_bytes)
         before = (-1, -1)
         greatest, seen = -1, 0
-        for number, (timestamp, relative) in enumerate(result.entries):
+        for number, (timestamp, relative) in enumerate(index.entries):
             at, offset = number * 12, self.base + relative
             if timestamp <= before[0] or relative < before[1]:
                 self.findings.fault(path.name, "entries do not grow", position=at, offset=offset)

@@ -52,9 +52,11 @@ class TransactionCheck:
         if first != first_offset:
             was = "no open transaction" if first == NOT_OPEN else f"a transaction open from offset {first}"
             return f"producer {producer_id} had {was}, not {first_offset}"
-        known = self._coordinators.get(producer_id, coordinator_epoch)
-        if known != coordinator_epoch:
-            return f"the last marker of producer {producer_id} has coordinator epoch {known}, not {coordinator_epoch}"
+        last_epoch = self._coordinators.get(producer_id, coordinator_epoch)
+        if last_epoch != coordinator_epoch:
+            return (
+                f"the last marker of producer {producer_id} has coordinator epoch {last_epoch}, not {coordinator_epoch}"
+            )
         return ""
 
 
@@ -74,24 +76,24 @@ def check_entries(path: Path, ended: Ended, findings: Findings, *, gaps: bool, w
 
     With `gaps` compaction may have removed the records of some transactions. With `whole` no entry may be missing.
     """
-    result = index_entries(path, TRANSACTION_ENTRY) if path.exists() else Entries([], 0, 0)
-    if result.odd_bytes:
-        findings.fault(path.name, f"{result.odd_bytes} bytes at its end are not a whole entry")
-    if result.zero_bytes:
-        findings.note(path.name, f"{result.zero_bytes} bytes of zeros at its end, as Apache Kafka preallocates")
+    index = index_entries(path, TRANSACTION_ENTRY) if path.exists() else Entries([], 0, 0)
+    if index.odd_bytes:
+        findings.fault(path.name, f"{index.odd_bytes} bytes at its end are not a whole entry")
+    if index.zero_bytes:
+        findings.note(path.name, f"{index.zero_bytes} bytes of zeros at its end, as Apache Kafka preallocates")
     missing = {aborted.marker_offset: aborted for aborted in ended.aborted}
     before = -1
-    for number, (version, *fields) in enumerate(result.entries):
+    for number, (version, *fields) in enumerate(index.entries):
         entry = Aborted(*fields)
         offset = entry.marker_offset
-        right = missing.pop(offset, None)
+        expected = missing.pop(offset, None)
         what = ""
         if version != ABORTED_VERSION or offset <= before or not 0 <= entry.first_offset <= offset:
             what = "is not a valid aborted transaction"
-        elif right is not None and not gaps and not _agree(entry, right, ended.log_start_offset):
-            what = f"says {tuple(entry)}, the log {tuple(right)}"
+        elif expected is not None and not gaps and not _agree(entry, expected, ended.log_start_offset):
+            what = f"says {tuple(entry)}, the log {tuple(expected)}"
         elif ended.markers.get(offset) != entry.producer_id or (
-            right is None and not gaps and entry.first_offset >= ended.log_start_offset
+            expected is None and not gaps and entry.first_offset >= ended.log_start_offset
         ):
             what = f"producer {entry.producer_id} ends no transaction at this offset"
         if what:
@@ -102,12 +104,12 @@ def check_entries(path: Path, ended: Ended, findings: Findings, *, gaps: bool, w
         findings.fault(path.name, f"does not list the transaction that is aborted at offset {offset}", offset=offset)
 
 
-def _agree(entry: Aborted, right: Aborted, log_start_offset: int) -> bool:
+def _agree(entry: Aborted, expected: Aborted, log_start_offset: int) -> bool:
     """True if an entry agrees with the log.
 
     Offsets before the log's start cannot be compared: the beginning of the transaction, or of another one that was open
     at the same time, may have been deleted.
     """
-    first_agrees = entry.first_offset == right.first_offset or 0 <= entry.first_offset < log_start_offset
-    stable_agrees = entry.stable_offset == right.stable_offset or 0 <= entry.stable_offset < log_start_offset
-    return entry.producer_id == right.producer_id and first_agrees and stable_agrees
+    first_agrees = entry.first_offset == expected.first_offset or 0 <= entry.first_offset < log_start_offset
+    stable_agrees = entry.stable_offset == expected.stable_offset or 0 <= entry.stable_offset < log_start_offset
+    return entry.producer_id == expected.producer_id and first_agrees and stable_agrees

@@ -15,7 +15,7 @@ from structlog.typing import EventDict
 from brokers.engine.telemetry.line_limit import LineLimit, cut
 
 
-class _Bounded:
+class _LineLimiter:
     """Line limit for structlog and for `logging`, which libraries use."""
 
     def __init__(self) -> None:
@@ -59,12 +59,12 @@ class _JsonLines(logging.Formatter):
 def configure(broker_id: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines())
-    bounded = _Bounded()
-    handler.addFilter(bounded.admits)
+    limiter = _LineLimiter()
+    handler.addFilter(limiter.admits)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     structlog.configure(
         processors=[
-            bounded,
+            limiter,
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
