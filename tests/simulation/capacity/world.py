@@ -1,6 +1,6 @@
-"""Brokers with the real rooms, credits, ledger and shortening (decisions 92 and 114), over logs that are numbers.
+"""Simulated brokers with the real rooms, credits, ledger and shortening (decisions 92 and 114), over logs of numbers.
 
-`run(seed)` draws what happens; after every step the promises are checked. The clock is the simulator's.
+`run(seed)` draws the events and checks the promises after every step. The clock is simulated.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ REPLICAS: Final = 2
 STEP_MS: Final = 100
 REPORT_MS: Final = 1_000
 FLOOR_MS: Final = 20_000
-# What is stored at any moment, of what was bought.
+# Maximum of the stored bytes at any time, as a multiple of the bought bytes.
 MOST: Final = 1.02
 IDLE_MS: Final = 5_000
 TAKEN_AGAIN_MS: Final = 5_000
 PAST_MS: Final = 10_000
-# Of what was bought, however late reports are: a segment of each broker less than the release.
+# Minimum percentage that shortening leaves of the bought bytes: the release, less a segment of each broker.
 LEFT_PERCENT: Final = shortening.RELEASE_PERCENT - 10
-# Of a writer in a step.
+# Writes of a writer in one step.
 WRITES_MAX: Final = 10
 
 
 class Broken(AssertionError):
-    """A promise that was not kept, and when."""
+    """A broken promise and its time."""
 
 
 @dataclass
 class Log:
-    """A partition: its segments as [bytes, newest record], the active one last."""
+    """Log of a partition: its segments as [bytes, time of the newest record], the active one last."""
 
     leader: int
     segments: list[list[int]] = field(default_factory=lambda: [[0, 0]])
@@ -56,7 +56,7 @@ class Log:
 
 
 class Moment(NamedTuple):
-    """What an instance stored, and what was appended and freed until then. With replicas."""
+    """Bytes that an instance stored at a time, and had appended and freed until then, with replicas."""
 
     stored_bytes: int
     appended_bytes: int
@@ -65,7 +65,7 @@ class Moment(NamedTuple):
 
 @dataclass
 class Instance:
-    """`speed` is bytes a step of each writer; 0: nobody writes. `past`: the last ten seconds."""
+    """An instance. `speed` is the bytes per step of each writer, 0 for no writes; `past` are the last ten seconds."""
 
     name: str
     bought_bytes: int
@@ -104,9 +104,9 @@ class Broker:
 
 
 class World:
-    # For so long after a move nothing is deleted (`StorageShortening`).
+    # Time after a leader change in which nothing is deleted (`StorageShortening`).
     moved_ms = MOVED_MS
-    # Of reports, and of their answers.
+    # Probability that a report, or its answer, is lost.
     loss = 0.05
 
     def __init__(self, seed: int) -> None:
@@ -130,7 +130,7 @@ class World:
         bought_bytes = random.choice((200_000, 1_000_000, 20_000_000))
         return Instance(name, bought_bytes, random.random() < 0.6, logs)
 
-    # -- what brokers do -----------------------------------------------------------------------------------------------
+    # -- actions of brokers --------------------------------------------------------------------------------------------
 
     def used(self, broker: Broker, instance: Instance) -> int:
         return sum(log.size_bytes for log in instance.logs if log.leader == broker.id) * REPLICAS
@@ -199,7 +199,7 @@ class World:
         return changes
 
     def shorten(self, broker: Broker, instance: Instance) -> None:
-        """`StorageShortening` of one instance."""
+        """Shortens one instance as `StorageShortening` does."""
         name = instance.name
         total, room = broker.credits.totals.get(name), broker.credits.rooms[name]
         if total is None or broker.is_paused or not instance.shrinks:
@@ -220,7 +220,7 @@ class World:
         room.is_shortened = self.now_ms < broker.hope_until_ms.get(name, 0)
 
     def delete_oldest(self, broker: Broker, instance: Instance, figures: shortening.StorageFigures) -> int:
-        """How many segments went."""
+        """Deletes the oldest segments and returns their number."""
         logs = {
             (instance.name, at): [shortening.OldSegment(size * REPLICAS, newest) for size, newest in log.segments[:-1]]
             for at, log in enumerate(instance.logs)
@@ -242,7 +242,7 @@ class World:
             self.check_not_too_much(instance)
         return sum(chosen.values())
 
-    # -- what happens to them ------------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------------
 
     def elect(self) -> None:
         self.term += 1
@@ -256,8 +256,9 @@ class World:
             self.start(broker)
 
     def move(self) -> None:
-        """Another broker leads a partition; not again before all have reported what they see. Who stands still is away
-        by the time that others lead what it led.
+        """Moves the leadership of a partition, unless some broker has not reported since the last move or is paused.
+
+        A paused broker has left the cluster by the time others lead its partitions.
         """
         if not self.unaware and not any(broker.is_paused for broker in self.brokers.values()):
             self.unaware = set(BROKERS)
@@ -315,7 +316,7 @@ class World:
                     self.shorten(broker, instance)
 
     def finish(self) -> None:
-        """Nothing goes wrong any more, and all that is stored is deleted: records are taken again within 5 s."""
+        """Ends all faults and deletes everything stored: records must be accepted again within 5 s."""
         for broker in self.brokers.values():
             broker.is_paused = False
         self.loss = 0.0
@@ -334,7 +335,7 @@ class World:
             raise Broken(f"{refused[0][0].name} is refused {TAKEN_AGAIN_MS} ms after all was deleted")
 
     def close(self) -> None:
-        """There is nothing outside."""
+        """Does nothing: the run has no resources."""
 
     # -- promises ------------------------------------------------------------------------------------------------------
 
@@ -351,8 +352,9 @@ class World:
             raise Broken(f"{self.now_ms} ms: a record went that is younger than the floor")
 
     def check_not_too_much(self, instance: Instance) -> None:
-        """With what came in the last ten seconds, so much is left. Reports may be as old that say what tenants have
-        deleted themselves.
+        """Checks that shortening leaves enough.
+
+        Bytes of the last ten seconds count as left, because reports of deletions by tenants may be that old.
         """
         left_bytes = max(
             at.stored_bytes + instance.appended_bytes - at.appended_bytes - (instance.freed_bytes - at.freed_bytes)

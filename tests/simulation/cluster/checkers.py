@@ -1,4 +1,4 @@
-"""Looks at brokers and at ZooKeeper from outside, after every step: what may never be seen, whatever happened."""
+"""Checkers of brokers and ZooKeeper from outside, after every step: invariants that hold whatever happens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ_BYTES: int = 1 << 16
 
 
 class Seen:
-    """What one replica showed before: its high watermark, and how far its log was compared."""
+    """Last seen state of one replica: its high watermark, and the offset up to which its log was compared."""
 
     __slots__ = ("compared", "high_watermark", "partition")
 
@@ -31,8 +31,9 @@ class Seen:
 
 
 class Checkers:
-    """Of one topic, whatever else there is under its name. `look` after a step; raises BrokenPromise. `on_write` is to
-    hear of what is written into ZooKeeper.
+    """Checkers of one topic with its id.
+
+    Call `look` after a step; it raises BrokenPromise. `on_write` must be called for every write to ZooKeeper.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Checkers:
         self._paths = {paths.partition_state(self.topic.name, index): index for index in range(partitions)}
 
     def held(self, process: Process, index: int) -> Partition | None:
-        """What a broker has of the topic, unless its disk is gone."""
+        """Returns a broker's replica of a partition, None if it has none or its disk is offline."""
         partition = process.table.get(self.topic.name, index)
         if partition is None or partition.offline or self.topic.id not in (None, partition.topic_id):
             return None
@@ -71,7 +72,7 @@ class Checkers:
         try:
             self._check_state(index, state)
         except BrokenPromise as failure:
-            # Told by the next look: this is in the middle of somebody's request.
+            # Raised by the next look, because this is called during a broker's request.
             self.broken = self.broken or failure
         self._stated[index] = state
 
@@ -99,7 +100,7 @@ class Checkers:
     # -- brokers -------------------------------------------------------------------------------------------------------
 
     def look(self, hosts: dict[int, Host], others: Sequence[Checkers] = ()) -> None:
-        """`others` look as well: at what came of the same turns."""
+        """Checks all brokers that have run since the last look; `others` are checkers that check the same ones."""
         all_of_them = (self, *others)
         for item in all_of_them:
             if item.broken is not None:
@@ -111,7 +112,7 @@ class Checkers:
             if process.loop.faults:
                 raise BrokenPromise(process.loop.faults[0])
             if not process.loop.has_run:
-                # It is as it was at the last look.
+                # Unchanged since the last look.
                 continue
             process.loop.has_run = False
             for item in all_of_them:
@@ -159,7 +160,9 @@ class Checkers:
             self._compare(process, index, partition, seen, high_watermark, who)
 
     def _check_start(self, index: int, partition: Partition, start_offset: int, who: str) -> None:
-        """Whoever leads, and is not just the last to hear that it does no more, has what is deleted deleted."""
+        """Checks that a leader, unless it was deposed without knowing it, has deleted what clients were told is
+        deleted.
+        """
         least, sent = self.promises.starts_min[index]
         if start_offset < least and partition.leader_epoch == self._stated[index].leader_epoch:
             raise BrokenPromise(
@@ -174,12 +177,12 @@ class Checkers:
             elif partition.is_leader:
                 promises.commit(index, held, who)
             else:
-                # A follower heard of it before we looked at its leader, or its leader is gone.
+                # The follower learned the high watermark before this look at its leader, or its leader is gone.
                 promises.commit(index, held, f"{who}, following,")
             seen.compared = held.last_offset + 1
 
     def read(self, process: Process, partition: Partition, start: int, until: int) -> list[Held]:
-        """The batches of a log from one offset to another."""
+        """Returns the batches of a log from offset `start` to offset `until`."""
         result: list[Held] = []
         self._disks.current = process.host.disk
         try:
@@ -198,7 +201,7 @@ class Checkers:
         return result
 
     def inspect_isrs(self, hosts: dict[int, Host]) -> None:
-        """Whoever is in sync, and lives as it did when that was written, holds everything that is committed."""
+        """Checks that every in-sync replica in the incarnation that the state names has all committed batches."""
         for index, state in self._stated.items():
             end = self.promises.end(index)
             if len(state.isr_broker_epochs) != len(state.isr):
@@ -219,7 +222,7 @@ class Checkers:
     # -- at the end ----------------------------------------------------------------------------------------------------
 
     def equal_logs(self, hosts: dict[int, Host]) -> None:
-        """With nobody writing and everybody in sync, all logs are one, committed to its end."""
+        """Checks that without writes and with all replicas in sync, all logs are equal and committed to the end."""
         for index in range(self.partitions):
             state = self._stated[index]
             starts = set()

@@ -1,6 +1,6 @@
-"""What transactions have promised, kept apart from how producers work: all or nothing, once and for all.
+"""Promises of transactions: atomic and final.
 
-Times are microseconds of the world: something was before something else if its answer came before that was asked.
+Times are microseconds of the world: one action was before another if its response came before the other's request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NOTHING: Final = -1
 
 
 class Initialised(NamedTuple):
-    """A producer was given this under a transactional id."""
+    """Producer id and epoch that a producer got for a transactional id."""
 
     who: str
     producer_id: int
@@ -26,8 +26,10 @@ class Initialised(NamedTuple):
 
 
 class Transaction:
-    """As its producer sees it. `asked_us` is when it first asked for the commit, `answered_us` when it was told that
-    the outcome `sent` counts. `outcome` is what the cluster shows of it, None before it shows anything.
+    """A transaction as its producer sees it.
+
+    `asked_us` is the time of the first request to commit, `answered_us` the time at which the outcome `sent` was
+    confirmed. `outcome` is the outcome that the cluster shows, None before it shows any.
     """
 
     def __init__(self, id: str, number: int, by: Initialised, begun_us: int) -> None:
@@ -44,7 +46,7 @@ class Transaction:
         # (partition, base offset, first value) of acknowledged batches.
         self.acknowledged: list[tuple[int, int, bytes]] = []
         self.offsets_acknowledged = False
-        # What its producer commits as the member of a group.
+        # Commits of its producer as a member of a group.
         self.commits: list[Commit] = []
 
     def __str__(self) -> str:
@@ -52,7 +54,7 @@ class Transaction:
 
 
 class TransactionPromises:
-    """Raises BrokenPromise."""
+    """Promises of all transactions; methods raise BrokenPromise."""
 
     def __init__(self, partitions: int, groups: GroupPromises) -> None:
         self._groups = groups
@@ -63,10 +65,10 @@ class TransactionPromises:
         self._found: dict[bytes, tuple[int, int]] = {}
         self._open: list[dict[int, list[Transaction]]] = [{} for _ in range(partitions)]
         self._epochs: list[dict[int, int]] = [{} for _ in range(partitions)]
-        # Of the last marker, by producer id.
+        # Coordinator epoch of the last marker, by producer id.
         self._coordinators: list[dict[int, int]] = [{} for _ in range(partitions)]
         self._offsets: list[dict[int, Entry]] = [{} for _ in range(partitions)]
-        # By partition and offset: the value a reader of committed data was given, None if it was given nothing there.
+        # By partition and offset: the value that a `read_committed` reader got, None if it got none.
         self._read: list[dict[int, tuple[bytes | None, str]]] = [{} for _ in range(partitions)]
         self._seen: dict[str, tuple[int, int]] = {}
         self.commits = 0
@@ -94,7 +96,7 @@ class TransactionPromises:
             self._values[value] = transaction
 
     def sent(self, transaction: Transaction, committed: bool, now_us: int) -> None:
-        """EndTxn was answered with no error."""
+        """Notes an EndTxn that was answered without error."""
         if committed:
             self._check_fenced(transaction, "is acknowledged")
             self.commits += 1
@@ -108,15 +110,15 @@ class TransactionPromises:
             raise BrokenPromise(f"{transaction} is acknowledged {_word(committed)}, {transaction.shown}")
 
     def _check_fenced(self, transaction: Transaction, how: str) -> None:
-        """Nobody commits after somebody else was given its id."""
+        """Checks that no producer commits after another one got its transactional id."""
         for later in self._initialised.get(transaction.id, ()):
             if later.producer_epoch > transaction.by.producer_epoch and later.at_us < transaction.asked_us:
                 raise BrokenPromise(f"{transaction} {how}; {later} had taken over before")
 
-    # -- what is in the logs -------------------------------------------------------------------------------------------
+    # -- logs ----------------------------------------------------------------------------------------------------------
 
     def on_entry(self, index: int, entry: Entry) -> None:
-        """The next committed batch of a partition."""
+        """Checks the next committed batch of a partition."""
         epochs = self._epochs[index]
         if entry.producer_epoch < epochs.get(entry.producer_id, -1):
             raise BrokenPromise(f"at {index} {entry}: an epoch that was over")
@@ -152,7 +154,7 @@ class TransactionPromises:
                     raise BrokenPromise(f"at {index} {entry} in the middle of {open_here[0]}")
 
     def show(self, transaction: Transaction, committed: bool, where: str) -> None:
-        """The cluster shows how a transaction ended."""
+        """Checks an outcome of a transaction that the cluster shows."""
         if transaction.outcome is None:
             transaction.outcome = committed
             transaction.shown = f"shown {_word(committed)} {where}"
@@ -176,7 +178,7 @@ class TransactionPromises:
     # -- readers of committed data -------------------------------------------------------------------------------------
 
     def read(self, index: int, first: int, last: int, shown: dict[int, bytes], who: str) -> None:
-        """`who` was given offsets from `first` to `last`; `shown` is what an application sees of them."""
+        """Checks what a reader got from `first` to `last`; `shown` are the values that an application sees."""
         for offset in range(first, last + 1):
             value = shown.get(offset)
             known = self._read[index].setdefault(offset, (value, who))
@@ -189,8 +191,9 @@ class TransactionPromises:
                     self.show(transaction, True, f"as {who} reads at {index}:{offset}")
 
     def offsets_found(self, id: str, number: int, who: str, asked_us: int, at_us: int, *, is_stable: bool) -> None:
-        """`who` was told that the offsets of this transaction count, -1: of none. `is_stable`: it does not take those
-        from before an open transaction.
+        """Checks that the committed offsets are those of transaction `number`, -1 for none.
+
+        With `is_stable` the reader refuses offsets while a transaction is open.
         """
         seen, seen_us = self._seen.get(id, (NOTHING, 0))
         if number < seen and seen_us < asked_us:
@@ -208,7 +211,7 @@ class TransactionPromises:
     # -- at the end ----------------------------------------------------------------------------------------------------
 
     def nothing_open(self) -> None:
-        """Whatever was acknowledged is there, and everything has ended."""
+        """Checks at the end that everything acknowledged is present, and that all transactions have ended."""
         for index, producers in enumerate(self._open):
             for producer_id, transactions in producers.items():
                 if transactions:
