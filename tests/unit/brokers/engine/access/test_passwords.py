@@ -1,4 +1,4 @@
-"""PLAIN against stored verifiers, and what is remembered of passwords that were proven."""
+"""PLAIN against stored verifiers, and the cache of passwords that were verified."""
 
 from __future__ import annotations
 

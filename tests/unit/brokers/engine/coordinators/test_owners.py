@@ -1,4 +1,4 @@
-"""For whom records of the state topics are written."""
+"""Owners of the records of the state topics."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_a_paced_response_may_run_into_debt_and_the_next_one_pays() -> None:
 
 
 def test_a_paced_response_worth_more_than_the_window_is_sent_and_paid_afterwards() -> None:
-    """One batch of a topic may be worth more than ten seconds of its limit; kept back, it would never arrive."""
+    """A batch may exceed ten seconds of its topic's limit; withheld, it would never arrive."""
     paced = Limiter(RULE, 30_000, 0, Pace(250))
 
     assert charge_fetch([(paced, 600_000)], 0) == (0, None)

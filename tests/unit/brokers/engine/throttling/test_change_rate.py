@@ -1,4 +1,4 @@
-"""How fast an instance may change what is in ZooKeeper: the token bucket of QUO-40…42."""
+"""Token bucket for the rate at which an instance may change ZooKeeper (QUO-40…42)."""
 
 from __future__ import annotations
 

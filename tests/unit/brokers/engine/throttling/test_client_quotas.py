@@ -152,7 +152,7 @@ def test_the_parts_of_all_brokers_are_the_limit_and_the_controller_has_most(brok
 
 
 def test_a_default_of_the_broker_holds_for_each_client_id_to_which_no_level_applies() -> None:
-    """Level 9 (QUO-2, DEC-18): all combinations of the eight others go before it."""
+    """The broker's default is level 9 (QUO-2, DEC-18): every combination of the other eight precedes it."""
     for present in product((False, True), repeat=8):
         levels = [level for level, is_set in zip(LEVELS, present, strict=True) if is_set]
         limits = {LEVELS[level]: {PRODUCER_BYTE_RATE: float(level)} for level in levels}

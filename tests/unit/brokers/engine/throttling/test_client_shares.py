@@ -1,4 +1,4 @@
-"""A client quota holds over all brokers together: split by partitions, and by demand for a bounded number of limits."""
+"""A client quota limits all brokers together; it is split by partitions, a bounded number of limits by demand."""
 
 from __future__ import annotations
 

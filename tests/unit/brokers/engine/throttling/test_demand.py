@@ -1,4 +1,4 @@
-"""What clients want is estimated from how long they had to wait: simulated clients send as soon as they may."""
+"""Demand is estimated from the time that clients were delayed; simulated clients send as soon as they may."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def limited(share_bps: int) -> tuple[Limiter, FlowShare]:
 
 
 def closed_loop(limiter: Limiter, flow: FlowShare, *, connections: int, natural_bps: int, seconds: int) -> list[int]:
-    """`wanted_bps` of each second. All connections together would move `natural_bps` if nobody had to wait; each sends
-    its next batch when it was answered and the delay is over.
+    """Return `wanted_bps` of each second. Without delays all connections together would transfer `natural_bps`; each
+    sends its next batch once it was answered and the delay is over.
     """
     batch = 100 * KB
     service_ms = batch * 1000 * connections / natural_bps

@@ -1,4 +1,4 @@
-"""What an instance has becomes counters that only grow, and none of it is counted twice."""
+"""Levels of an instance (stored bytes, partitions, connections) become monotonic counters, each amount counted once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from brokers.contract.usage import LEVEL_INTERVAL_MS
 from brokers.engine.throttling.levels import ELAPSED_MS_MAX, MS_PER_HOUR, Increment, InstanceLevels, LevelMeters
 
 INSTANCE = "ins-aaaaaaaa"
-# A minute before a full hour, so that the first sample ends the hour it began in.
+# One interval before a full hour, so that the first sample ends the hour that it began in.
 BEGAN_MS = 500_000 * MS_PER_HOUR - LEVEL_INTERVAL_MS
 
 

@@ -1,4 +1,4 @@
-"""Limits of clients that somebody else's code decides (QUO-76): what it answers, and whatever else it does."""
+"""Client limits from a quota callback of the operator (QUO-76): valid answers, and misbehaving callbacks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INSTANCE = "ins-aaaaaaaa"
 
 
 class ByTeam:
-    """Users are called team.name; each team has one limit in each instance. `clients` asks for what is stored."""
+    """A callback for users named team.name; each team has one limit per instance, other users the stored quotas."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.limits: dict[str, float | None] = {"batch": float(settings.get("team.batch", 100)), "web": None}
@@ -41,7 +41,7 @@ class ByTeam:
 
 
 class Hostile(ByTeam):
-    """Does what no callback should, by user."""
+    """A callback that misbehaves in a way that depends on the user."""
 
     def quota_tags(self, quota: str, instance_id: str, user: str, client_id: str) -> Mapping[str, str] | None:
         if user == "long":

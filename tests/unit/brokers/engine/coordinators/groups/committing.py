@@ -1,4 +1,4 @@
-"""What tests of offsets ask a shard, and the answers without their wrapping."""
+"""Helpers for tests of offsets: requests to a shard, with unwrapped replies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def commit(
     instance: str | None = None,
     retention_ms: int = -1,
 ) -> Call:
-    """As `member`, or as somebody who is none."""
+    """Commit offsets as `member`, or as a client outside the group if None."""
     asked = (-1 if member is None else member.generation) if generation is None else generation
     who = ("" if member is None else member.id) if member_id is None else member_id
     return shard.ask(
@@ -61,7 +61,7 @@ def end_transaction(shard: Shard, *, committed: bool, producer: Producer = PRODU
 
 
 class _Read:
-    """A call whose replies are positions, with their lines."""
+    """A call whose replies are unwrapped to `[(topic, [Fetched])]`."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -81,7 +81,7 @@ def fetch(
     group: str = GROUP,
     require_stable: bool = False,
 ) -> _Read:
-    """Replies as `[(topic, [Fetched])]`."""
+    """Fetch offsets; replies are `[(topic, [Fetched])]`."""
     call = shard.ask(lambda machine, now, _: machine.offsets.fetch(group, wanted, require_stable=require_stable), group)
     return _Read(call)
 
@@ -115,7 +115,7 @@ def exists(shard: Shard, group: str = GROUP) -> bool:
 
 
 def append(shard: Shard, *records: StateRecord) -> None:
-    """As a broker of before would have; a reload finds it."""
+    """Append records to the log past the state machine, as an earlier broker would have; only a reload finds them."""
     batch = build_batch([Record(0, record.key, record.value) for record in records])
     shard.log.append(batch, shard.loop.now(), NO_VERIFICATION_TOKEN)
     shard.log.replicate()

@@ -1,4 +1,4 @@
-"""What is in the log is what another coordinator goes on with (GRP-24, GRP-25)."""
+"""Another coordinator restores the groups from the log (GRP-24, GRP-25)."""
 
 from __future__ import annotations
 

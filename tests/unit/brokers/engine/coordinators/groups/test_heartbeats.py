@@ -1,4 +1,4 @@
-"""Heartbeats keep a member in; who is not heard from goes (GRP-13, GRP-14)."""
+"""Heartbeats keep a member in its group; a member without them is removed (GRP-13, GRP-14)."""
 
 from __future__ import annotations
 

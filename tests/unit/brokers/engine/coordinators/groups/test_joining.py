@@ -1,4 +1,4 @@
-"""JoinGroup: ids, refusals, and who makes a group rebalance (GRP-5…8)."""
+"""JoinGroup: member ids, refusals, and joins that make a group rebalance (GRP-5…8)."""
 
 from __future__ import annotations
 

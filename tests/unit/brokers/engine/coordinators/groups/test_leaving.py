@@ -1,4 +1,4 @@
-"""LeaveGroup, one by one and in batches (GRP-15, GRP-20)."""
+"""LeaveGroup, of single members and in batches (GRP-15, GRP-20)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_whoever_was_given_an_id_can_give_it_back() -> None:
 
     assert codes(shard, Leaver(reply.member_id)) == [0]
 
-    # Nobody is awaited any more.
+    # The group waits for no other member.
     assert item.take(again).generation == 2
 
 

@@ -1,4 +1,4 @@
-"""Nothing that a tenant can make grow grows without end (GRP-7)."""
+"""Everything that a tenant can make grow has a limit (GRP-7)."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_the_limits_of_an_instance_count_over_all_shards_of_the_broker(monkeypat
     assert two.groups.has_room("ins-aaaaaaaa.b")
     two.groups.obtain("ins-aaaaaaaa.b", 0)
 
-    # Half of the partitions are led here, and another broker grants the other half.
+    # This broker leads half of the partitions, so that it grants half of the limit.
     assert not one.groups.has_room("ins-aaaaaaaa.c")
     assert one.groups.has_room("ins-bbbbbbbb.c")
     third = GroupMachine(GroupSettings, led=led)
@@ -129,7 +129,7 @@ def test_an_instance_has_so_many_members_in_all_its_groups(monkeypatch: pytest.M
     assert error(Member(shard, group="ins-aaaaaaaa.c", needs_id=True).join()) == FULL
     complete(Member(shard, group="ins-bbbbbbbb.theirs"))
     complete(item)
-    shard.advance(SESSION_MS)  # nobody came with the id that was given out
+    shard.advance(SESSION_MS)  # no member joined with the id that was given out
     complete(Member(shard, group="ins-aaaaaaaa.c"))
 
 
@@ -161,7 +161,7 @@ def test_all_members_together_say_only_so_much(monkeypatch: pytest.MonkeyPatch) 
     complete(item)
 
     assert error(Member(shard, protocols=(("range", bytes(1_000)),)).join()) == FULL
-    # Whoever is in may replace what it said.
+    # A member may replace its own protocols.
     assert item.join(protocols=(("range", bytes(1_900)),)).replies[0].error == 0
     assert error(item.join(protocols=(("range", bytes(2_000)),))) == FULL
 
@@ -191,7 +191,7 @@ def test_all_groups_of_an_instance_hold_only_so_much_and_those_of_others_are_not
     assert error(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another").join()) == FULL
     assert error(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another", needs_id=True).join()) == FULL
     complete(Member(shard, protocols=protocols, group="ins-bbbbbbbb.theirs"))
-    # Whoever is in may go on.
+    # Present members may go on.
     complete(item)
     item.leave()
     complete(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another"))

@@ -1,4 +1,4 @@
-"""The join phase: what begins it, how long it lasts, and whom it ends with (GRP-8 to GRP-11, GRP-17)."""
+"""The join phase: its start, its duration and the members at its end (GRP-8 to GRP-11, GRP-17)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_new_group_waits_for_others_before_its_first_generation() -> None:
     assert first.replies == []
 
     shard.advance(100)
-    # Somebody came meanwhile: once more as long.
+    # A member joined meanwhile, which extends the phase.
     assert first.replies == []
 
     shard.advance(DELAY_MS)
@@ -230,7 +230,7 @@ def test_heartbeats_tell_members_of_a_rebalance_and_keep_them_in() -> None:
     assert len(shard.group().members) == 2
 
 
-# What may happen to a stable group of `one`, who leads, and `two`.
+# Events in a stable group of two members, of which the first leads.
 REBALANCES: Final[dict[str, Callable[[Shard, Member, Member], object]]] = {
     "somebody joins": lambda shard, one, two: Member(shard).join(),
     "a follower leaves": lambda shard, one, two: two.leave(),

@@ -1,4 +1,4 @@
-"""Who asks what a group has committed, or who is in it, waits for that group's own records and for nobody else's."""
+"""OffsetFetch and DescribeGroups wait for the pending records of their own group, and for no others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WANTED = [(TOPIC, [0])]
 
 @pytest.fixture
 def shard() -> Shard:
-    """GROUP has committed 5 and everybody has it; from here on nothing is replicated until somebody says so."""
+    """Return a shard where offset 5 of GROUP is committed; later appends stay uncommitted until the test replicates."""
     made = Shard()
     put(made, 0, 5)
     made.log.stops_committing()
@@ -94,7 +94,7 @@ def test_an_offset_of_a_transaction_is_told_when_its_marker_is_committed(shard: 
 
 
 def test_who_asked_for_too_long_is_told_that_the_coordinator_still_loads(shard: Shard) -> None:
-    """A consumer takes a time-out of OffsetFetch or SyncGroup for a fault that it cannot go on after."""
+    """Consumers treat a time-out of OffsetFetch or SyncGroup as fatal."""
     commit(shard, Commit(TOPIC, 0, 6))
     asked = fetch(shard, WANTED)
     shard.advance(COMMIT_MS)
@@ -133,7 +133,8 @@ def test_an_assignment_is_told_again_while_offsets_are_committed() -> None:
 
 
 FORMER: Final[dict[str, Any]] = {"generation": 1, "member_id": "former", "instance": "one"}
-# What a client gives up for, asked by a static member under an id that is not its own (any more), or by somebody else.
+# Requests whose error is fatal to a client, with that error: from a static member with a stale or wrong member id, or
+# from another client.
 REFUSED_FOR_GOOD: Final[dict[str, tuple[Callable[[Shard, Member], Call], ErrorCode]]] = {
     "heartbeat": (
         lambda shard, member: shard.ask(
@@ -161,7 +162,7 @@ REFUSED_FOR_GOOD: Final[dict[str, tuple[Callable[[Shard, Member], Call], ErrorCo
 
 @pytest.mark.parametrize("request_", REFUSED_FOR_GOOD)
 def test_what_a_client_gives_up_for_is_told_by_who_still_coordinates(request_: str) -> None:
-    """Who was deposed may not know of the members there are by now (decision 76)."""
+    """A deposed coordinator may not know the present members (decision 76)."""
     ask, expected = REFUSED_FOR_GOOD[request_]
     shard = Shard(members_max=1 if request_ == "no seat" else 9)
     member = Member(shard, instance="one")

@@ -1,4 +1,4 @@
-"""What a coordinator does unasked: time-outs and the expiry of ids (TXN-17, TXN-18)."""
+"""Timer-driven work of the coordinator: transaction time-outs and the expiry of ids (TXN-17, TXN-18)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_many_overdue_transactions_are_aborted_some_at_a_time(monkeypatch: pytes
 
 
 def test_rounds_end_when_nothing_is_left_to_do() -> None:
-    """Not a turn of the loop more than one an interval."""
+    """An idle coordinator runs at most once per interval."""
     coordinator, _ = brought_to(State.PREPARE_ABORT)
     turns = []
     ring = coordinator.machine.on_timer

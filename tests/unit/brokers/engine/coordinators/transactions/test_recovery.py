@@ -1,4 +1,4 @@
-"""The coordinator dies after each record of a transaction: whoever takes over brings it to one end (TXN-11, TXN-16,
+"""Failover after each record of a transaction: the successor completes it with the same outcome (TXN-11, TXN-16,
 TXN-19, DEC-16).
 """
 
@@ -15,7 +15,7 @@ from tests.unit.brokers.engine.coordinators.transactions.coordinator import A, B
 
 
 def whole_transaction(committed: bool) -> tuple[Coordinator, Producer]:
-    """Records: begun, one partition, another, decided, completed."""
+    """Run a transaction whose log holds: begun, first partition, second partition, decided, completed."""
     coordinator = Coordinator()
     producer = coordinator.begin()
     assert coordinator.add(producer, A) == 0
@@ -76,7 +76,7 @@ def test_before_the_first_partition_there_is_nothing_to_end() -> None:
 
 
 def test_markers_of_an_uncommitted_decision_wait_until_it_cannot_be_lost() -> None:
-    """Told earlier, partitions would have an outcome that the next coordinator might not know of."""
+    """Earlier markers would give partitions an outcome that the next coordinator might not know."""
     coordinator, producer = brought_to(State.PREPARE_COMMIT)
     log = FakeLog(leader_epoch=5)
     log.batches = coordinator.log.batches
@@ -93,7 +93,7 @@ def test_markers_of_an_uncommitted_decision_wait_until_it_cannot_be_lost() -> No
 
 
 def test_nobody_is_judged_by_what_a_new_leader_is_not_sure_of() -> None:
-    """Its high watermark lags at first: a producer that is right would be told that it is fenced, and give up."""
+    """A new leader's high watermark lags at first: a valid producer would be fenced and give up."""
     coordinator, producer = brought_to(State.ONGOING)
     log = FakeLog(leader_epoch=5)
     log.batches = coordinator.log.batches
@@ -131,7 +131,7 @@ REFUSED_FOR_GOOD: Final = {
 
 @pytest.mark.parametrize("request_", REFUSED_FOR_GOOD)
 def test_what_a_producer_gives_up_for_is_told_by_who_still_coordinates(request_: str) -> None:
-    """Who was deposed may have missed a producer, an epoch or a transaction (decision 76)."""
+    """A deposed coordinator may have missed a producer, an epoch or a transaction (decision 76)."""
     coordinator, producer = brought_to(State.EMPTY)
     coordinator.log.leads_alone = False
 
@@ -146,7 +146,7 @@ def test_what_a_producer_gives_up_for_is_told_by_who_still_coordinates(request_:
 
 
 def test_what_can_be_asked_again_is_told_at_once() -> None:
-    """So is that a transaction is open: the leader that asks knows of every marker, and who wrote it."""
+    """That a transaction is open is told at once too: the leader that asks knows every marker and its writer."""
     coordinator, producer = brought_to(State.ONGOING)
     coordinator.log.leads_alone = False
 
