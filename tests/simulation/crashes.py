@@ -84,16 +84,16 @@ def after_power_loss(start: Tree, ops: Sequence[Op], step: int, dice: random.Ran
         yield _drawn(unsynced, dice)
 
 
-def _drawn(found: Unsynced, dice: random.Random) -> Listing:
-    names = {node: ops[: dice.randint(0, len(ops))] for node, ops in found.names.items()}
+def _drawn(unsynced: Unsynced, dice: random.Random) -> Listing:
+    names = {node: ops[: dice.randint(0, len(ops))] for node, ops in unsynced.names.items()}
     data: dict[int, list[Op]] = {}
-    for node, ops in found.data.items():
+    for node, ops in unsynced.data.items():
         kept = ops[: dice.randint(0, len(ops))]
         data[node] = [_worn(op, dice) for op in kept] if dice.random() < 0.5 else kept
         if len(kept) < len(ops) and ops[len(kept)].kind == WRITE and dice.random() < 0.5:
             torn = ops[len(kept)]
             data[node].append(torn._replace(data=torn.data[: dice.randint(0, len(torn.data))]))
-    return found.left(names, data)
+    return unsynced.left(names, data)
 
 
 def _worn(op: Op, dice: random.Random) -> Op:

@@ -162,36 +162,36 @@ class World:
         if is_everything:
             broker.everything_ms = self.now_ms
         measured = [
-            each
-            for each in self.instances
+            instance
+            for instance in self.instances
             if is_everything
-            or is_in_use(broker.credits.rooms[each.name])
-            or broker.measured_ms.get(each.name, 0) <= each.led_since_ms
+            or is_in_use(broker.credits.rooms[instance.name])
+            or broker.measured_ms.get(instance.name, 0) <= instance.led_since_ms
         ]
-        broker.measured_ms |= {each.name: self.now_ms for each in measured}
-        lines = broker.credits.lines({each.name: self.used(broker, each) for each in measured})
+        broker.measured_ms |= {instance.name: self.now_ms for instance in measured}
+        uses = broker.credits.lines({instance.name: self.used(broker, instance) for instance in measured})
         lost = self.random.random()
         if broker.is_paused or lost < self.loss:
             broker.credits.on_lost()
             broker.is_complete = False
             return
         broker.is_complete = broker.is_complete or is_everything
-        changes = self.answer(broker, lines)
+        changes = self.answer(broker, uses)
         if is_everything:
             self.unaware.discard(broker.id)
         if lost < 2 * self.loss:
             broker.credits.on_lost()
             broker.is_complete = False
         else:
-            broker.credits.apply(self.term, lines, changes)
+            broker.credits.apply(self.term, uses, changes)
             broker.answered_ms = self.now_ms
 
-    def answer(self, broker: Broker, lines: list[ReportedUse]) -> list[Change]:
-        bought = {each.name: Bought(each.bought_bytes, len(BROKERS)) for each in self.instances}
+    def answer(self, broker: Broker, uses: list[ReportedUse]) -> list[Change]:
+        bought = {instance.name: Bought(instance.bought_bytes, len(BROKERS)) for instance in self.instances}
         ledger, now_ms = self.ledger, self.now_ms
         ledger.on_brokers(BROKERS, now_ms)
         ledger.begin(broker.id, broker.epoch, broker.is_complete, now_ms)
-        changes = [ledger.take(broker.id, line, bought[line.instance_id], now_ms) for line in lines]
+        changes = [ledger.take(broker.id, use, bought[use.instance_id], now_ms) for use in uses]
         answered = {change.instance_id for change in changes}
         for name in ledger.to_review(broker.id):
             change = None if name in answered else ledger.review(broker.id, name, bought[name], now_ms)
@@ -330,7 +330,7 @@ class World:
         for _ in range(TAKEN_AGAIN_MS // STEP_MS):
             self.now_ms += STEP_MS
             self.report_due()
-            refused = [each for each in refused if self.write(*each, each[0].bought_bytes // 1_000) != OK]
+            refused = [pair for pair in refused if self.write(*pair, pair[0].bought_bytes // 1_000) != OK]
         if refused:
             raise Broken(f"{refused[0][0].name} is refused {TAKEN_AGAIN_MS} ms after all was deleted")
 

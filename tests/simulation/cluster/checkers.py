@@ -101,10 +101,10 @@ class Checkers:
 
     def look(self, hosts: dict[int, Host], others: Sequence[Checkers] = ()) -> None:
         """Checks all brokers that have run since the last look; `others` are checkers that check the same ones."""
-        all_of_them = (self, *others)
-        for item in all_of_them:
-            if item.broken is not None:
-                raise item.broken
+        checkers = (self, *others)
+        for checker in checkers:
+            if checker.broken is not None:
+                raise checker.broken
         for host in hosts.values():
             process = host.process
             if process is None or process.loop.is_paused:
@@ -115,10 +115,10 @@ class Checkers:
                 # Unchanged since the last look.
                 continue
             process.loop.has_run = False
-            for item in all_of_them:
-                item.inspect(process)
-        for item in all_of_them:
-            item.inspect_isrs(hosts)
+            for checker in checkers:
+                checker.inspect(process)
+        for checker in checkers:
+            checker.inspect_isrs(hosts)
 
     def inspect(self, process: Process) -> None:
         for index in range(self.partitions):
@@ -233,7 +233,7 @@ class Checkers:
                 start_offset = partition.log_start_offset
                 starts.add(start_offset)
                 held = self.read(process, partition, start_offset, partition.log_end_offset)
-                if held != [item for item in self.promises.committed[index] if item.last_offset >= start_offset]:
+                if held != [batch for batch in self.promises.committed[index] if batch.last_offset >= start_offset]:
                     raise BrokenPromise(f"b{id} holds another log of {index} than was committed")
             if len(starts) > 1 and self.promises.is_kept:
                 raise BrokenPromise(f"the logs of {index} start at {sorted(starts)}")

@@ -243,15 +243,15 @@ class Producer(Client):
     def answered(self, buffer: memoryview, start: int, end: int) -> None:
         _, body = decode_response_header(ApiKey.PRODUCE, PRODUCE_VERSION, buffer, start, end)
         answer: Any = decode_response(ApiKey.PRODUCE, PRODUCE_VERSION, buffer, body, end)
-        line = answer.responses[0].partition_responses[0]
-        if line.error_code:
-            self.refused(line.error_code)
+        partition = answer.responses[0].partition_responses[0]
+        if partition.error_code:
+            self.refused(partition.error_code)
             return
         self.done()
         self._look_for_strays()
         if self.acks == ACKS_ALL and self.is_known:
-            self.tell(f"{self.name} has {self._count} records acknowledged at {self.index}:{line.base_offset}")
-            self._promises.acknowledged(self.index, line.base_offset, self._crc, self.name)
+            self.tell(f"{self.name} has {self._count} records acknowledged at {self.index}:{partition.base_offset}")
+            self._promises.acknowledged(self.index, partition.base_offset, self._crc, self.name)
 
     def stop(self) -> None:
         if self.is_busy:
@@ -293,16 +293,18 @@ class Consumer(Client):
         version = fetch_version(self.topic)
         _, body = decode_response_header(ApiKey.FETCH, version, buffer, start, end)
         answer: Any = decode_response(ApiKey.FETCH, version, buffer, body, end)
-        line = answer.responses[0].partitions[0]
-        if line.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.position < self._promises.start_max(self.index):
+        partition = answer.responses[0].partitions[0]
+        if partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.position < self._promises.start_max(
+            self.index
+        ):
             self.tell(f"{self.name} does not find {self.index}:{self.position}")
             self.position = self._promises.start_max(self.index)
-        if line.error_code:
+        if partition.error_code:
             self.hang_up()
-            self.refused(line.error_code)
+            self.refused(partition.error_code)
             return
         self.done()
-        for held in parse(line.records or b""):
+        for held in parse(partition.records or b""):
             if held.last_offset >= self.position:
                 self._promises.read(self.index, self.position, held, self.name)
                 self.position = held.last_offset + 1

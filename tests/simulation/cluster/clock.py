@@ -106,7 +106,7 @@ class World:
                 calls += 1
                 if calls > CALLS_AT_ONCE_MAX:
                     raise Livelock(
-                        f"{calls} calls at {self.now_ms} ms, the next ones {[_sent(item) for item in ready]}"
+                        f"{calls} calls at {self.now_ms} ms, the next ones {[_sent(waiting) for waiting in ready]}"
                     )
                 handle = ready.popleft()
                 call = handle.call

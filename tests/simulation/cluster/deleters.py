@@ -52,11 +52,11 @@ class Deleter(Client):
     def answered(self, buffer: memoryview, start: int, end: int) -> None:
         _, body = decode_response_header(ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, buffer, start, end)
         answer: Any = decode_response(ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, buffer, body, end)
-        line = answer.topics[0].partitions[0]
-        if line.error_code:
-            self.refused(line.error_code)
+        partition = answer.topics[0].partitions[0]
+        if partition.error_code:
+            self.refused(partition.error_code)
             return
         self.done()
-        self.tell(f"{self.name} is told that {self.index} starts at {line.low_watermark}")
+        self.tell(f"{self.name} is told that {self.index} starts at {partition.low_watermark}")
         if self.is_known:
-            self._promises.gone(self.index, line.low_watermark, self.name)
+            self._promises.gone(self.index, partition.low_watermark, self.name)

@@ -47,7 +47,7 @@ class Setting:
         return self.dice.choice(living) if living else None
 
 
-class _Asked:
+class _Request:
     __slots__ = ("answer", "api_key", "correlation_id", "deadline", "frame", "sent_us", "version")
 
     def __init__(self, api_key: int, version: int, correlation_id: int, frame: bytes, sent_us: int) -> None:
@@ -66,38 +66,38 @@ class _Connection:
     def __init__(self, machine: Machine, broker: int) -> None:
         self._machine = machine
         self._broker = broker
-        self._asked: deque[_Asked] = deque()
+        self._pending: deque[_Request] = deque()
         self._is_up = False
         around = machine.setting.around
         self.link = Dialled(around.network, CLIENTS, machine.loop, broker, around.find, self, machine.name)
 
-    def request(self, asked: _Asked) -> None:
-        self._asked.append(asked)
+    def request(self, request: _Request) -> None:
+        self._pending.append(request)
         if self._is_up:
-            self.link.send(asked.frame)
+            self.link.send(request.frame)
 
     def on_up(self) -> None:
         self._is_up = True
-        for asked in self._asked:
-            self.link.send(asked.frame)
+        for request in self._pending:
+            self.link.send(request.frame)
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
-        asked = self._asked.popleft()
-        answered, body = decode_response_header(asked.api_key, asked.version, buffer, start, end)
-        assert answered == asked.correlation_id, "answers come in order"
-        if asked.deadline is not None:
-            asked.deadline.cancel()
-        if not asked.answer.done():
-            asked.answer.set_result(decode_response(asked.api_key, asked.version, buffer, body, end))
+        request = self._pending.popleft()
+        answered, body = decode_response_header(request.api_key, request.version, buffer, start, end)
+        assert answered == request.correlation_id, "answers come in order"
+        if request.deadline is not None:
+            request.deadline.cancel()
+        if not request.answer.done():
+            request.answer.set_result(decode_response(request.api_key, request.version, buffer, body, end))
 
     def on_down(self, reason: str) -> None:
         self._machine.forget(self._broker, self)
-        for asked in self._asked:
-            if asked.deadline is not None:
-                asked.deadline.cancel()
-            if not asked.answer.done():
-                asked.answer.set_exception(Gone(reason))
-        self._asked.clear()
+        for request in self._pending:
+            if request.deadline is not None:
+                request.deadline.cancel()
+            if not request.answer.done():
+                request.answer.set_exception(Gone(reason))
+        self._pending.clear()
 
     def hang_up(self) -> None:
         self.link.close()
@@ -192,18 +192,18 @@ class Machine:
         self._correlation_id += 1
         body = encode_request(api_key, version, message)
         frame = encode_request_frame(api_key, version, self._correlation_id, self.name, body)
-        asked = _Asked(api_key, version, self._correlation_id, frame, self.setting.now_us)
-        asked.deadline = self.loop.call_later(ANSWER_MS_MAX / 1_000, self._run_out, broker, connection, asked)
-        connection.request(asked)
-        return await asked.answer
+        request = _Request(api_key, version, self._correlation_id, frame, self.setting.now_us)
+        request.deadline = self.loop.call_later(ANSWER_MS_MAX / 1_000, self._run_out, broker, connection, request)
+        connection.request(request)
+        return await request.answer
 
-    def _run_out(self, broker: int, connection: _Connection, asked: _Asked) -> None:
+    def _run_out(self, broker: int, connection: _Connection, request: _Request) -> None:
         setting = self.setting
-        waited_us = setting.now_us - asked.sent_us
+        waited_us = setting.now_us - request.sent_us
         # After a longer wait the client itself was paused, and the response may be in its socket.
-        if asked.sent_us > setting.disturbed_us and waited_us < (ANSWER_MS_MAX + 5) * US_PER_MS:
+        if request.sent_us > setting.disturbed_us and waited_us < (ANSWER_MS_MAX + 5) * US_PER_MS:
             raise BrokenPromise(
-                f"{self.name} is not answered by b{broker} to {type_of(asked)} of {asked.sent_us / 1e6:.4f}, "
+                f"{self.name} is not answered by b{broker} to {type_of(request)} of {request.sent_us / 1e6:.4f}, "
                 f"and nothing was wrong since {setting.disturbed_us / 1e6:.4f}"
             )
         connection.hang_up()
@@ -213,5 +213,5 @@ class Machine:
             del self._connections[broker]
 
 
-def type_of(asked: _Asked) -> str:
-    return f"call {asked.api_key}"
+def type_of(request: _Request) -> str:
+    return f"call {request.api_key}"

@@ -230,7 +230,7 @@ class Member(Machine):
     async def _commit(self, positions: dict[int, int]) -> int:
         """Commits new positions and returns the error code."""
         commits = self._next(positions)
-        lines = [
+        partitions = [
             OffsetCommitRequestPartition(
                 partition_index=index, committed_offset=commit.position, committed_metadata=self.name
             )
@@ -241,17 +241,17 @@ class Member(Machine):
             generation_id_or_member_epoch=self.generation,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
-            topics=[OffsetCommitRequestTopic(TOPIC, lines)],
+            topics=[OffsetCommitRequestTopic(TOPIC, partitions)],
         )
-        answered = await self._ask(ApiKey.OFFSET_COMMIT, 8, request)
+        response = await self._ask(ApiKey.OFFSET_COMMIT, 8, request)
         worst = 0
-        for line in answered.topics[0].partitions:
-            commit = commits[line.partition_index]
-            if not line.error_code:
+        for partition in response.topics[0].partitions:
+            commit = commits[partition.partition_index]
+            if not partition.error_code:
                 self._promises.acknowledged(commit, self.setting.now_us)
             else:
-                commit.refused = line.error_code in NOT_DONE
-                worst = line.error_code
+                commit.refused = partition.error_code in NOT_DONE
+                worst = partition.error_code
         if worst:
             sent = ", ".join(f"{index}:{commit.position}" for index, commit in commits.items())
             self.tell(f"commits {sent} of {self.group}: {ErrorCode(worst).name}")

@@ -12,14 +12,14 @@ from tests.simulation.coordinators.group_promises import GroupPromises
 
 async def fetch(machine: Machine, broker: int, group: str, index: int, *, is_stable: bool) -> tuple[int, int]:
     """Fetches one committed offset; returns (error code, position). Raises Gone."""
-    asked = OffsetFetchRequest(
+    request = OffsetFetchRequest(
         group_id=group, topics=[OffsetFetchRequestTopic(TOPIC, [index])], require_stable=is_stable, groups=[]
     )
-    answered = await machine.ask(broker, ApiKey.OFFSET_FETCH, 7, asked)
-    if answered.error_code:
-        return answered.error_code, -1
-    line = answered.topics[0].partitions[0]
-    return line.error_code, line.committed_offset
+    response = await machine.ask(broker, ApiKey.OFFSET_FETCH, 7, request)
+    if response.error_code:
+        return response.error_code, -1
+    partition = response.topics[0].partitions[0]
+    return partition.error_code, partition.committed_offset
 
 
 async def committed(

@@ -182,15 +182,15 @@ class Transactional(Machine):
         )
         for _ in range(ATTEMPTS):
             try:
-                answered = await self.ask(self.leader(TOPIC, index), ApiKey.PRODUCE, 9, request)
+                response = await self.ask(self.leader(TOPIC, index), ApiKey.PRODUCE, 9, request)
             except Gone:
                 self._is_doubtful = True
                 await self.rest()
                 continue
-            line = answered.responses[0].partition_responses[0]
-            code = line.error_code
+            partition = response.responses[0].partition_responses[0]
+            code = partition.error_code
             if not code:
-                transaction.acknowledged.append((index, line.base_offset, values[0]))
+                transaction.acknowledged.append((index, partition.base_offset, values[0]))
                 self._sequences[index] = sequence + len(values)
                 return
             if code in FENCED:

@@ -49,16 +49,16 @@ class Reader(Machine):
             isolation_level=READ_COMMITTED,
             topics=[FetchTopic(topic=TOPIC, partitions=[wanted])],
         )
-        answered = await self.ask(self.leader(TOPIC, self.index), ApiKey.FETCH, 12, request)
-        line = answered.responses[0].partitions[0]
-        if line.error_code:
+        response = await self.ask(self.leader(TOPIC, self.index), ApiKey.FETCH, 12, request)
+        partition = response.responses[0].partitions[0]
+        if partition.error_code:
             # The broker lacks records that were read: it is no longer the leader, or not yet.
             return
-        self._take(line.records or b"", line.aborted_transactions or [])
+        self._take(partition.records or b"", partition.aborted_transactions or [])
 
     def _take(self, data: bytes, aborted: Sequence[Any]) -> None:
         """Processes records without those of aborted transactions, like a client (TXN-24)."""
-        starts = deque(sorted((item.first_offset, item.producer_id) for item in aborted))
+        starts = deque(sorted((transaction.first_offset, transaction.producer_id) for transaction in aborted))
         skipped: set[int] = set()
         for entry in parse(data):
             while starts and starts[0][0] <= entry.last_offset:

@@ -48,7 +48,7 @@ class FlowRun:
         what = dice.choices(("time", "report", "demand", "image", "master", "layout", "die"), (40, 40, 8, 8, 1, 2, 1))[
             0
         ]
-        node = dice.choice([each for each in world.nodes.values() if each.is_alive])
+        node = dice.choice([candidate for candidate in world.nodes.values() if candidate.is_alive])
         self.history.append(f"{world.now_ms} ms: {what} {node.id}")
         match what:
             case "time":
@@ -64,7 +64,7 @@ class FlowRun:
                 world.seen_by_master = world.layout
             case "layout":
                 world.lay_out(self._leaders(), at_once=dice.random() < 0.5)
-            case "die" if sum(each.is_alive for each in world.nodes.values()) > 2 and node.id != 1:
+            case "die" if sum(candidate.is_alive for candidate in world.nodes.values()) > 2 and node.id != 1:
                 node.is_alive = False
                 world.lay_out(dict(world.layout.leaders), at_once=dice.random() < 0.5)
         self.check()

@@ -63,21 +63,21 @@ class World:
     def exchange(self, id: int, *, request_lost: bool = False, answer_lost: bool = False) -> None:
         node = self.nodes[id]
         node.credits.on_term(self.term)
-        lines = node.credits.lines({NAME: node.used_bytes})
+        uses = node.credits.lines({NAME: node.used_bytes})
         if request_lost:
             node.credits.on_lost()
             return
-        changes = self.answer(node, lines)
+        changes = self.answer(node, uses)
         self.unaware.discard(id)
         if answer_lost:
             node.credits.on_lost()
         else:
-            node.credits.apply(self.term, lines, changes)
+            node.credits.apply(self.term, uses, changes)
 
-    def answer(self, node: Node, lines: list[ReportedUse]) -> list[Change]:
+    def answer(self, node: Node, uses: list[ReportedUse]) -> list[Change]:
         self.ledger.begin(node.id, node.epoch, True, self.now_ms)
-        changes = [self.ledger.take(node.id, line, Bought(BOUGHT, len(BROKERS)), self.now_ms) for line in lines]
-        names = [] if lines else self.ledger.to_review(node.id)
+        changes = [self.ledger.take(node.id, use, Bought(BOUGHT, len(BROKERS)), self.now_ms) for use in uses]
+        names = [] if uses else self.ledger.to_review(node.id)
         reviewed = (self.ledger.review(node.id, name, Bought(BOUGHT, len(BROKERS)), self.now_ms) for name in names)
         return [*changes, *(change for change in reviewed if change is not None)]
 

@@ -174,7 +174,7 @@ class History:
     # --- topics and operators -------------------------------------------------------------------------------------
 
     def create(self, name: str, *replicas: tuple[int, ...]) -> None:
-        partitions = tuple(PartitionImage(index, each) for index, each in enumerate(replicas))
+        partitions = tuple(PartitionImage(index, brokers) for index, brokers in enumerate(replicas))
         self.topics[name] = TopicImage(name, name, None, random.Random(name).randbytes(16), partitions, {})
         for index in range(len(partitions)):
             self.replicas[name, index] = Replicas()
@@ -345,7 +345,7 @@ class History:
         topic = self.topics[name]
         if len(topic.partitions) != present:
             return
-        more = tuple(PartitionImage(present + offset, each) for offset, each in enumerate(added))
+        more = tuple(PartitionImage(present + offset, replicas) for offset, replicas in enumerate(added))
         self.topics[name] = replace(topic, partitions=topic.partitions + more, version=topic.version + 1)
         for partition in more:
             self.replicas[name, partition.index] = Replicas()
@@ -361,8 +361,8 @@ class History:
             return
         is_controller = [
             id
-            for id, each in self.controllers.items()
-            if each.state.held_epoch and each.state.held_epoch.epoch == self.epoch
+            for id, controller in self.controllers.items()
+            if controller.state.held_epoch and controller.state.held_epoch.epoch == self.epoch
         ]
         id = is_controller[0] if is_controller else min(self.brokers)
         if not is_controller:

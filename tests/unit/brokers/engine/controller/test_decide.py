@@ -328,6 +328,6 @@ def test_carrying_the_orders_out_leaves_nothing_to_order(
     after = image.with_changes(topics=changed)
     _, again = elected(after)
     assert [order for order in again if isinstance(order, WriteStates)] == []
-    for item in after.topics.values():
-        for partition in item.partitions:
+    for topic_image in after.topics.values():
+        for partition in topic_image.partitions:
             assert partition.leader == -1 or (partition.leader in live and partition.leader in partition.isr)

@@ -31,9 +31,9 @@ def test_clients_of_one_group_share_a_limiter_and_others_do_not() -> None:
     quotas = ClientQuotas()
     limits = {USER: {PRODUCE: 10.0}}
 
-    item, two = (quotas.limiter(limits, PRODUCE, "u", client, 0) for client in ("a", "b"))
+    first, second = (quotas.limiter(limits, PRODUCE, "u", client, 0) for client in ("a", "b"))
 
-    assert item is two
+    assert first is second
     assert quotas.limiter(limits, PRODUCE, "v", "a", 0) is None
 
 
@@ -99,12 +99,12 @@ def test_client_ids_that_readers_cannot_tell_apart_share_a_usage_counter() -> No
 def test_a_long_client_id_is_remembered_in_short_and_limited_for_itself() -> None:
     quotas, accounting = ClientQuotas(), Ledger()
     limits = {ANY_CLIENT: {PRODUCE: 10.0}}
-    item, two, again = (quotas.limiter(limits, PRODUCE, "u", "x" * 32_000 + end, 0) for end in ("1", "2", "1"))
+    first, second, again = (quotas.limiter(limits, PRODUCE, "u", "x" * 32_000 + end, 0) for end in ("1", "2", "1"))
 
     accounting.record(RULE, 10.0, "u", "x" * 32_000, 1, 0)
 
-    assert item is again
-    assert item is not two
+    assert first is again
+    assert first is not second
     assert max(len(part) for key in quotas._limiters for part in key) <= NAME_CHARACTERS_MAX
     assert len(str(accounting.as_json(0)[0]["client_id"])) == NAME_CHARACTERS_MAX
 

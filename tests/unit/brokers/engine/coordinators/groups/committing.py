@@ -26,10 +26,13 @@ def commit(
     retention_ms: int = -1,
 ) -> Call:
     """Commit offsets as `member`, or as a client outside the group if None."""
-    asked = (-1 if member is None else member.generation) if generation is None else generation
+    commit_generation = (-1 if member is None else member.generation) if generation is None else generation
     who = ("" if member is None else member.id) if member_id is None else member_id
     return shard.ask(
-        lambda machine, now, _: machine.offsets.commit(now, group, asked, who, instance, commits, retention_ms), group
+        lambda machine, now, _: machine.offsets.commit(
+            now, group, commit_generation, who, instance, commits, retention_ms
+        ),
+        group,
     )
 
 
@@ -69,7 +72,7 @@ class _Read:
     @property
     def replies(self) -> list[Any]:
         return [
-            [(topic, list(lines)) for topic, lines in reply] if isinstance(reply, list) else reply
+            [(topic, list(positions)) for topic, positions in reply] if isinstance(reply, list) else reply
             for reply in self._call.replies
         ]
 
@@ -88,9 +91,9 @@ def fetch(
 
 def fetched(shard: Shard, partition: int = 0, topic: str = TOPIC, **more: Any) -> Fetched:
     (reply,) = fetch(shard, [(topic, [partition])], **more).replies
-    ((_, (line,)),) = reply
-    assert isinstance(line, Fetched)
-    return line
+    ((_, (position,)),) = reply
+    assert isinstance(position, Fetched)
+    return position
 
 
 def offset_of(shard: Shard, partition: int = 0, topic: str = TOPIC, **more: Any) -> int:
@@ -99,7 +102,7 @@ def offset_of(shard: Shard, partition: int = 0, topic: str = TOPIC, **more: Any)
 
 def everything(shard: Shard, group: str = GROUP) -> dict[tuple[str, int], int]:
     (reply,) = fetch(shard, group=group).replies
-    return {(topic, line.partition): line.offset for topic, lines in reply for line in lines}
+    return {(topic, position.partition): position.offset for topic, positions in reply for position in positions}
 
 
 def delete_group(shard: Shard, group: str = GROUP) -> Call:

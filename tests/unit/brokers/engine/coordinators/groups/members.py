@@ -141,9 +141,11 @@ class Member:
         return self.shard.ask(lambda machine, now, ticket: machine.sync(now, ticket, request), self.group)
 
     def heartbeat(self, generation: int | None = None, **changes: Any) -> int:
-        asked = self.generation if generation is None else generation
+        heartbeat_generation = self.generation if generation is None else generation
         who = {"member_id": self.id, "group_instance_id": self.instance, **changes}
-        call = self.shard.ask(lambda machine, now, ticket: machine.heartbeat(now, self.group, asked, **who), self.group)
+        call = self.shard.ask(
+            lambda machine, now, ticket: machine.heartbeat(now, self.group, heartbeat_generation, **who), self.group
+        )
         (code,) = call.replies
         assert isinstance(code, int)
         return code

@@ -196,8 +196,8 @@ class OffsetsModel(RuleBasedStateMachine):
     def what_a_transaction_holds_is_unstable(self) -> None:
         for held in self.pending.values():
             for group, (topic, partition) in held:
-                line = fetched(self.shard, partition, topic, group=group, require_stable=True)
-                assert line.error == ErrorCode.UNSTABLE_OFFSET_COMMIT
+                position = fetched(self.shard, partition, topic, group=group, require_stable=True)
+                assert position.error == ErrorCode.UNSTABLE_OFFSET_COMMIT
 
     @invariant()
     def the_sums_agree(self) -> None:

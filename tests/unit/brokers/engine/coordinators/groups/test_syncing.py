@@ -167,11 +167,11 @@ def test_who_is_not_of_this_generation_gets_nothing(changes: dict[str, object], 
 
 def test_during_a_join_phase_there_is_nothing_to_sync() -> None:
     shard = Shard()
-    item, two = Member(shard), Member(shard)
-    complete(item, two)
-    item.join()
+    first, second = Member(shard), Member(shard)
+    complete(first, second)
+    first.join()
 
-    assert error(two.sync()) == REBALANCING
+    assert error(second.sync()) == REBALANCING
 
 
 def test_who_does_not_sync_within_the_rebalance_timeout_is_out() -> None:
@@ -251,17 +251,17 @@ def test_an_assignment_is_the_members_own_affair() -> None:
     gets nothing.
     """
     shard = Shard()
-    item, two = Member(shard), Member(shard)
-    complete(item, two)
-    calls = {item: item.join(), two: two.join()}
+    first, second = Member(shard), Member(shard)
+    complete(first, second)
+    calls = {first: first.join(), second: second.join()}
     for member, call in calls.items():
         member.take(call)
     garbage = bytes(range(256))
 
-    waiting = two.sync()
-    leading = item.sync({item.id: garbage, two.id: garbage, "nobody": b"x"})
+    waiting = second.sync()
+    leading = first.sync({first.id: garbage, second.id: garbage, "nobody": b"x"})
 
     assert given(leading) == given(waiting) == garbage
     shard.reload()
-    assert [given(member.sync()) for member in (item, two)] == [garbage, garbage]
-    assert set(shard.group().members) == {item.id, two.id}
+    assert [given(member.sync()) for member in (first, second)] == [garbage, garbage]
+    assert set(shard.group().members) == {first.id, second.id}

@@ -52,10 +52,10 @@ def test_offsets_are_told_while_another_group_commits(shard: Shard) -> None:
 
 def test_offsets_are_not_told_before_they_are_committed(shard: Shard) -> None:
     commit(shard, Commit(TOPIC, 0, 6))
-    asked = fetch(shard, WANTED)
-    assert asked.replies == []
+    fetch_call = fetch(shard, WANTED)
+    assert fetch_call.replies == []
     shard.log.replicate()
-    assert sent(asked) == 6
+    assert sent(fetch_call) == 6
 
 
 def test_a_group_that_nobody_knows_is_told_to_be_none_at_once(shard: Shard) -> None:
@@ -65,21 +65,21 @@ def test_a_group_that_nobody_knows_is_told_to_be_none_at_once(shard: Shard) -> N
 
 def test_offsets_that_were_deleted_are_gone_when_everybody_knows(shard: Shard) -> None:
     deleting = shard.ask(lambda machine, now, ticket: machine.removals.delete_group(now, GROUP, ticket))
-    asked, described = fetch(shard, WANTED), describe(shard)
-    assert (deleting.replies, asked.replies, described.replies) == ([], [], [])
+    fetch_call, described = fetch(shard, WANTED), describe(shard)
+    assert (deleting.replies, fetch_call.replies, described.replies) == ([], [], [])
     shard.log.replicate()
     assert deleting.replies == [0]
-    assert sent(asked) == -1
+    assert sent(fetch_call) == -1
     assert described.replies == [DescribeReply(0, "Dead")]
 
 
 def test_a_group_begun_again_does_not_tell_early_that_its_offsets_are_deleted(shard: Shard) -> None:
     shard.ask(lambda machine, now, ticket: machine.removals.delete_group(now, GROUP, ticket))
     Member(shard).join()
-    asked = fetch(shard, WANTED)
-    assert asked.replies == []
+    fetch_call = fetch(shard, WANTED)
+    assert fetch_call.replies == []
     shard.log.replicate()
-    assert sent(asked) == -1
+    assert sent(fetch_call) == -1
 
 
 def test_an_offset_of_a_transaction_is_told_when_its_marker_is_committed(shard: Shard) -> None:
@@ -87,28 +87,28 @@ def test_an_offset_of_a_transaction_is_told_when_its_marker_is_committed(shard: 
     shard.log.replicate()
     marker = shard.log.mark(7, True)
     shard.runtime.marker_appended(0, 7, True, marker)
-    asked = fetch(shard, WANTED)
-    assert asked.replies == []
+    fetch_call = fetch(shard, WANTED)
+    assert fetch_call.replies == []
     shard.log.replicate()
-    assert sent(asked) == 9
+    assert sent(fetch_call) == 9
 
 
 def test_who_asked_for_too_long_is_told_that_the_coordinator_still_loads(shard: Shard) -> None:
     """Consumers treat a time-out of OffsetFetch or SyncGroup as fatal."""
     commit(shard, Commit(TOPIC, 0, 6))
-    asked = fetch(shard, WANTED)
+    fetch_call = fetch(shard, WANTED)
     shard.advance(COMMIT_MS)
-    assert asked.replies == [("failed", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
+    assert fetch_call.replies == [("failed", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
 
 
 def test_what_was_loaded_beyond_the_high_watermark_is_told_when_it_is_committed(shard: Shard) -> None:
     commit(shard, Commit(TOPIC, 0, 6))
     put_elsewhere = commit(shard, Commit(TOPIC, 0, 1), group=BUSY)
     shard.reload()
-    asked = fetch(shard, WANTED)
-    assert asked.replies == []
+    fetch_call = fetch(shard, WANTED)
+    assert fetch_call.replies == []
     shard.log.replicate()
-    assert sent(asked) == 6
+    assert sent(fetch_call) == 6
     assert put_elsewhere.replies == [("failed", 16)], "it waited for the coordinator before"
 
 

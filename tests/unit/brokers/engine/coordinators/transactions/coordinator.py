@@ -123,8 +123,8 @@ class Coordinator:
     def write_markers(self) -> None:
         """Answer all marker requests on behalf of the leaders."""
         sent, self.sent = self.sent, []
-        for item in sent:
-            self.written(item, item.partitions)
+        for markers in sent:
+            self.written(markers, markers.partitions)
 
     def describe(self, transactional_id: str = "tx") -> Any:
         return self.ask(lambda machine, now, _: machine.describe(transactional_id))

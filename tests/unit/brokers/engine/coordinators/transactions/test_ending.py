@@ -206,16 +206,16 @@ def test_the_open_transactions_of_an_instance_take_so_many_partitions_and_no_mor
     monkeypatch.setattr(coordinator_limits, "OPEN_PARTITIONS_PER_INSTANCE_MAX", 3)
     monkeypatch.setattr(coordinator_limits, "OPEN_PARTITIONS_FLOOR", 1)
     coordinator = Coordinator()
-    item, two = coordinator.begin("ins-aaaaaaaa.one"), coordinator.begin("ins-aaaaaaaa.two")
-    assert coordinator.add(item, A, B) == 0
-    assert coordinator.add(two, A) == 0
+    first, second = coordinator.begin("ins-aaaaaaaa.one"), coordinator.begin("ins-aaaaaaaa.two")
+    assert coordinator.add(first, A, B) == 0
+    assert coordinator.add(second, A) == 0
     for now in (coordinator, coordinator.successor()):
-        assert now.add(two, B) == ErrorCode.POLICY_VIOLATION
-        assert now.add(two, A) == 0, "it is in"
+        assert now.add(second, B) == ErrorCode.POLICY_VIOLATION
+        assert now.add(second, A) == 0, "it is in"
         assert now.add(now.begin("ins-bbbbbbbb.one"), ("ins-bbbbbbbb.x", 0)) == 0
-    coordinator.end(item, committed=True)
+    coordinator.end(first, committed=True)
     coordinator.write_markers()
-    assert coordinator.add(two, B) == 0
+    assert coordinator.add(second, B) == 0
 
 
 def test_transactions_are_listed_by_their_instance() -> None:

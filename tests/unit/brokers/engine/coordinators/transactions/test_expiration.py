@@ -156,4 +156,4 @@ def test_the_ids_of_a_deleted_instance_go_with_the_next_round() -> None:
 
     coordinator.loop.advance(HOUR_MS + SCAN_MS)
 
-    assert sorted(item.transactional_id for item in coordinator.list()) == ["ins-bbbbbbbb.tx", "the-clusters-own"]
+    assert sorted(listed.transactional_id for listed in coordinator.list()) == ["ins-bbbbbbbb.tx", "the-clusters-own"]

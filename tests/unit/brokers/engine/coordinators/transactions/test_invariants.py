@@ -224,9 +224,9 @@ class Transactions(RuleBasedStateMachine):
         if not self.to_write:
             return
         decided = {
-            (item.producer_id, item.producer_epoch, item.state is State.PREPARE_COMMIT)
-            for _, item in self.coordinator.committed_records
-            if item is not None and item.state in DECIDED
+            (record.producer_id, record.producer_epoch, record.state is State.PREPARE_COMMIT)
+            for _, record in self.coordinator.committed_records
+            if record is not None and record.state in DECIDED
         }
         for sent in self.to_write:
             assert (sent.producer_id, sent.producer_epoch, sent.committed) in decided, "told before it was durable"

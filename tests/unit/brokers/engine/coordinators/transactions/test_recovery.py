@@ -64,7 +64,7 @@ def test_what_its_producer_never_decides_is_aborted_in_time(records: int) -> Non
 
     successor.loop.advance(120_000)
 
-    assert [(item.committed, item.producer_epoch) for item in successor.sent] == [(False, 1)]
+    assert [(markers.committed, markers.producer_epoch) for markers in successor.sent] == [(False, 1)]
     assert successor.sent[0].partitions == ({A} if records == 2 else {A, B})
     assert successor.end(producer, committed=True) == ErrorCode.PRODUCER_FENCED
 
@@ -88,7 +88,7 @@ def test_markers_of_an_uncommitted_decision_wait_until_it_cannot_be_lost() -> No
     assert successor.end(producer, committed=False) == ErrorCode.CONCURRENT_TRANSACTIONS
     log.replicate()
 
-    assert [item.committed for item in successor.sent] == [True]
+    assert [markers.committed for markers in successor.sent] == [True]
     assert successor.end(producer, committed=False) == ErrorCode.INVALID_TXN_STATE
 
 
@@ -111,7 +111,7 @@ def test_nobody_is_judged_by_what_a_new_leader_is_not_sure_of() -> None:
     log.replicate()
     assert successor.add(producer, A) == 0
     assert successor.verify(producer, A) == {A: 0}
-    assert [item.state for item in successor.list()] == ["Ongoing"]
+    assert [listed.state for listed in successor.list()] == ["Ongoing"]
 
 
 REFUSED_FOR_GOOD: Final = {
@@ -189,7 +189,7 @@ def test_records_of_another_version_are_left_alone() -> None:
     successor = coordinator.successor()
 
     assert successor.end(producer, committed=True) == 0
-    assert [item.transactional_id for item in successor.list()] == ["tx"]
+    assert [listed.transactional_id for listed in successor.list()] == ["tx"]
 
 
 def test_a_coordinator_that_lost_its_leadership_answers_nobody_and_completes_nothing() -> None:
