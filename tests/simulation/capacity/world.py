@@ -332,7 +332,9 @@ class World:
             self.report_due()
             refused = [pair for pair in refused if self.write(*pair, pair[0].bought_bytes // 1_000) != OK]
         if refused:
-            raise Broken(f"{refused[0][0].name} is refused {TAKEN_AGAIN_MS} ms after all was deleted")
+            raise Broken(
+                f"produces of {refused[0][0].name} are refused {TAKEN_AGAIN_MS} ms after all records were deleted"
+            )
 
     def close(self) -> None:
         """Does nothing: the run has no resources."""
@@ -345,11 +347,13 @@ class World:
 
     def check_bought(self, instance: Instance) -> None:
         if instance.stored_bytes > instance.bought_bytes * MOST:
-            raise Broken(f"{self.now_ms} ms: {instance.stored_bytes:,} stored of {instance.bought_bytes:,}")
+            raise Broken(
+                f"{self.now_ms} ms: {instance.stored_bytes:,} bytes are stored of {instance.bought_bytes:,} bought"
+            )
 
     def check_age(self, gone: list[list[int]]) -> None:
         if any(self.now_ms - newest < FLOOR_MS for _, newest in gone):
-            raise Broken(f"{self.now_ms} ms: a record went that is younger than the floor")
+            raise Broken(f"{self.now_ms} ms: a record younger than the minimum age was deleted")
 
     def check_not_too_much(self, instance: Instance) -> None:
         """Checks that shortening leaves enough.
@@ -361,7 +365,7 @@ class World:
             for at in instance.past
         )
         if left_bytes * 100 < instance.bought_bytes * LEFT_PERCENT:
-            raise Broken(f"{self.now_ms} ms: shortened though {instance.stored_bytes:,} of {instance.bought_bytes:,}")
+            raise Broken(f"{self.now_ms} ms: shortened at {instance.stored_bytes:,} of {instance.bought_bytes:,} bytes")
 
 
 def run(seed: int, steps: int) -> World:

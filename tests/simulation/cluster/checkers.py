@@ -81,21 +81,25 @@ class Checkers:
         node = self._ensemble.tree.read(paths.topic(self.topic.name))
         replicas = topic_of(node.data).assignment[index] if node is not None else ()
         if not state.isr or not set(state.isr) <= set(replicas) or len(set(state.isr)) < len(state.isr):
-            raise BrokenPromise(f"{index} is written in sync with {state.isr} of replicas {replicas}")
+            raise BrokenPromise(f"the state of partition {index} has ISR {state.isr} with replicas {replicas}")
         if state.leader >= 0 and state.leader not in state.isr:
-            raise BrokenPromise(f"{index} is written to be led by {state.leader} out of {state.isr}")
+            raise BrokenPromise(
+                f"the state of partition {index} has leader {state.leader}, which is not in the ISR {state.isr}"
+            )
         if state.leader >= 0:
-            self._leads(index, state.leader_epoch, state.leader, "is written")
+            self._leads(index, state.leader_epoch, state.leader, "is written as leader")
         if before is not None:
             if state.leader_epoch < before.leader_epoch:
-                raise BrokenPromise(f"{index} goes back to epoch {state.leader_epoch} from {before.leader_epoch}")
+                raise BrokenPromise(
+                    f"the leader epoch of partition {index} fell from {before.leader_epoch} to {state.leader_epoch}"
+                )
             if state.controller_epoch < before.controller_epoch:
-                raise BrokenPromise(f"{index} is written by a controller of old")
+                raise BrokenPromise(f"the state of partition {index} is written by a deposed controller")
 
     def _leads(self, index: int, epoch: int, broker: int, how: str) -> None:
         known = self._leaders.setdefault((index, epoch), broker)
         if known != broker:
-            raise BrokenPromise(f"b{broker} {how} to lead {index} in epoch {epoch}, as b{known} does")
+            raise BrokenPromise(f"b{broker} {how} of partition {index} in epoch {epoch}, which b{known} leads")
 
     # -- brokers -------------------------------------------------------------------------------------------------------
 
@@ -134,26 +138,26 @@ class Checkers:
         high_watermark, end_offset = partition.high_watermark, partition.log_end_offset
         if high_watermark < seen.high_watermark:
             raise BrokenPromise(
-                f"{who} takes the high watermark of {index} back to {high_watermark} from {seen.high_watermark}"
+                f"{who} lowers the high watermark of partition {index} from {seen.high_watermark} to {high_watermark}"
             )
         if high_watermark > end_offset:
             raise BrokenPromise(
-                f"{who} has the high watermark of {index} at {high_watermark}, behind its end {end_offset}"
+                f"{who} has a high watermark of partition {index} ({high_watermark}) beyond its end ({end_offset})"
             )
         start_offset = partition.log_start_offset
         if not start_offset <= min(high_watermark, self.promises.start_max(index)):
             raise BrokenPromise(
-                f"{who} starts {index} at {start_offset}, which nobody gave up "
-                f"(below {self.promises.start_max(index)}, high watermark {high_watermark})"
+                f"{who} has a log start of partition {index} ({start_offset}) beyond the deleted records "
+                f"({self.promises.start_max(index)}) or the high watermark ({high_watermark})"
             )
         starts_seen = self.promises.starts_seen
         starts_seen[index] = max(starts_seen[index], start_offset)
         isr, replicas = partition.isr, partition.replicas
         if isr != replicas and not set(isr) <= set(replicas):
-            raise BrokenPromise(f"{who} has {isr} in sync of {replicas}")
+            raise BrokenPromise(f"{who} has ISR {isr} with replicas {replicas}")
         seen.high_watermark = high_watermark
         if partition.is_leader:
-            self._leads(index, partition.leader_epoch, process.id, "claims")
+            self._leads(index, partition.leader_epoch, process.id, "acts as leader")
             self._check_start(index, partition, start_offset, who)
         seen.compared = max(seen.compared, start_offset)
         if seen.compared < high_watermark:
@@ -166,7 +170,8 @@ class Checkers:
         least, sent = self.promises.starts_min[index]
         if start_offset < least and partition.leader_epoch == self._stated[index].leader_epoch:
             raise BrokenPromise(
-                f"{who} leads {index} in epoch {partition.leader_epoch} from {start_offset} on, {sent} was told {least}"
+                f"{who} leads partition {index} in epoch {partition.leader_epoch} with log start {start_offset}, "
+                f"after {sent} was told {least}"
             )
 
     def _compare(self, process: Process, index: int, partition: Partition, seen: Seen, until: int, who: str) -> None:
@@ -178,7 +183,7 @@ class Checkers:
                 promises.commit(index, held, who)
             else:
                 # The follower learned the high watermark before this look at its leader, or its leader is gone.
-                promises.commit(index, held, f"{who}, following,")
+                promises.commit(index, held, f"follower {who}")
             seen.compared = held.last_offset + 1
 
     def read(self, process: Process, partition: Partition, start: int, until: int) -> list[Held]:
@@ -189,7 +194,7 @@ class Checkers:
             while start < until:
                 piece = partition.log.read(start, READ_BYTES, until, min_one_batch=True, wait=True)
                 if piece is None:
-                    raise BrokenPromise(f"b{process.id} has nothing at {partition.index}:{start}, below {until}")
+                    raise BrokenPromise(f"b{process.id} has no data at {partition.index}:{start}, below {until}")
                 batches = parse(os.pread(piece.fd, piece.length, piece.position))
                 piece.release()
                 if not batches:
@@ -215,8 +220,8 @@ class Checkers:
                     continue
                 if partition.log_end_offset < end:
                     raise BrokenPromise(
-                        f"b{id} is in sync with {index} ({state.isr}, epoch {state.leader_epoch}) and ends at "
-                        f"{partition.log_end_offset}, {end} is committed"
+                        f"b{id} is in the ISR of partition {index} ({state.isr}, epoch {state.leader_epoch}) with log "
+                        f"end {partition.log_end_offset}, below the committed end {end}"
                     )
 
     # -- at the end ----------------------------------------------------------------------------------------------------
@@ -234,7 +239,7 @@ class Checkers:
                 starts.add(start_offset)
                 held = self.read(process, partition, start_offset, partition.log_end_offset)
                 if held != [batch for batch in self.promises.committed[index] if batch.last_offset >= start_offset]:
-                    raise BrokenPromise(f"b{id} holds another log of {index} than was committed")
+                    raise BrokenPromise(f"the log of partition {index} on b{id} differs from the committed batches")
             if len(starts) > 1 and self.promises.is_kept:
-                raise BrokenPromise(f"the logs of {index} start at {sorted(starts)}")
+                raise BrokenPromise(f"the logs of partition {index} have different starts: {sorted(starts)}")
         self.promises.nothing_open()

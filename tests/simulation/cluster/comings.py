@@ -84,7 +84,7 @@ class Comings:
         incarnation = self.incarnations.get(name)
         if data is None:
             if incarnation is not None:
-                self._broken = self._broken or BrokenPromise(f"{name} is gone, and nobody marked it for deletion")
+                self._broken = self._broken or BrokenPromise(f"{name} was removed without a mark for deletion")
                 self._end(name)
             return
         if incarnation is not None:

@@ -60,7 +60,9 @@ class Promises:
     def gone(self, index: int, offset: int, who: str) -> None:
         """Notes that a client was told that everything below an offset is deleted."""
         if offset > self.start_max(index):
-            raise BrokenPromise(f"{who} is told that {index} starts at {offset}; nobody gave up so much")
+            raise BrokenPromise(
+                f"{who} is told that partition {index} starts at {offset}, beyond all requested deletions"
+            )
         self.starts_min[index] = max(self.starts_min[index], (offset, who))
 
     def acknowledged(self, index: int, base_offset: int, crc: int, who: str) -> None:
@@ -71,7 +73,7 @@ class Promises:
     def read(self, index: int, position: int, held: Held, who: str) -> None:
         """Notes a batch that a consumer at `position` read."""
         if held.base_offset > position:
-            raise BrokenPromise(f"{who} at {index}:{position} is given {held}: a hole")
+            raise BrokenPromise(f"{who} at {index}:{position} gets {held}, after a gap")
         self._expect(index, held.base_offset, held.crc, f"{who} read")
 
     def _expect(self, index: int, base_offset: int, crc: int, who: str) -> None:
@@ -79,23 +81,25 @@ class Promises:
         if held is not None:
             self._compare(index, held, Expected(crc, who))
         elif base_offset < self.end(index):
-            raise BrokenPromise(f"{who} of a batch at {index}:{base_offset}, which is in the middle of another one")
+            raise BrokenPromise(f"{who} {crc:08x} at {index}:{base_offset}, which is within another batch")
         else:
             known = self._expected[index].setdefault(base_offset, Expected(crc, who))
             if known.crc != crc:
-                raise BrokenPromise(f"{index}:{base_offset} is {crc:08x} as {who}, and {known.crc:08x} as {known.who}")
+                raise BrokenPromise(f"{who} {crc:08x} at {index}:{base_offset}, but {known.who} {known.crc:08x}")
 
     def _compare(self, index: int, held: Held, expected: Expected) -> None:
         if held.crc != expected.crc:
-            raise BrokenPromise(f"{expected.who} {expected.crc:08x} at {index}:{held.base_offset}; there lies {held}")
+            raise BrokenPromise(f"{expected.who} {expected.crc:08x} at {index}:{held.base_offset}, which holds {held}")
 
     def commit(self, index: int, held: Held, who: str) -> None:
         """Notes the next batch below a leader's high watermark."""
         end = self.end(index)
         if held.base_offset != end:
-            raise BrokenPromise(f"{who} holds {held} at {index} where {end} comes next: offsets are not dense")
+            raise BrokenPromise(
+                f"{who} holds {held} in partition {index}, where offset {end} comes next: offsets are not dense"
+            )
         if held.crc not in self._sent[index]:
-            raise BrokenPromise(f"{who} holds {held} at {index}, which nobody sent")
+            raise BrokenPromise(f"{who} holds {held} in partition {index}, which was never sent")
         expected = self._expected[index].pop(end, None)
         if expected is not None:
             self._compare(index, held, expected)
@@ -103,7 +107,9 @@ class Promises:
             key = (index, held.producer_id)
             following = self._next_sequence.get(key, 0)
             if held.base_sequence != following and not self._is_forgotten(key):
-                raise BrokenPromise(f"{who} holds {held} at {index}, #{following} comes next: twice, or out of order")
+                raise BrokenPromise(
+                    f"{who} holds {held} in partition {index}, where sequence number {following} comes next"
+                )
             self._next_sequence[key] = held.base_sequence + held.last_offset - held.base_offset + 1
             self._last_offset[key] = held.last_offset
         self.committed[index].append(held)
@@ -117,12 +123,12 @@ class Promises:
         """Checks a batch below a replica's high watermark against the committed ones."""
         known = self._at[index].get(held.base_offset)
         if known is None or known != held:
-            raise BrokenPromise(f"{who} holds {held} at {index}, committed is {known}")
+            raise BrokenPromise(f"{who} holds {held} in partition {index}, but {known} is committed")
 
     def nothing_open(self) -> None:
         """Checks at the end that everything acknowledged or read is committed."""
         for index, expected in enumerate(self._expected):
             for base_offset, (crc, who) in expected.items():
                 raise BrokenPromise(
-                    f"{who} {crc:08x} at {index}:{base_offset}; it is gone, the log ends at {self.end(index)}"
+                    f"{who} {crc:08x} at {index}:{base_offset}, which is lost: the log ends at {self.end(index)}"
                 )

@@ -119,7 +119,7 @@ class ClusterRun(Stage):
 
     def finish(self) -> None:
         """Ends all faults and starts all brokers; the cluster must recover in bounded time."""
-        self.tell("** everything is mended")
+        self.tell("** all faults end")
         self.faults.heal()
         if self.comings is not None:
             self.comings.close()
@@ -139,7 +139,7 @@ class ClusterRun(Stage):
             written = self._written_in_a_span()
             if not written:
                 return
-        raise BrokenPromise(f"{written} with nobody about")
+        raise BrokenPromise(f"an idle cluster wrote {written}")
 
     def _written_in_a_span(self) -> str:
         """Lets a span pass and returns what was written too much, "" if nothing was."""
@@ -148,7 +148,7 @@ class ClusterRun(Stage):
         self.world.run_for(QUIET_MS * US_PER_MS)
         self.look()
         if pending := self._pending():
-            raise BrokenPromise(f"out of order with nobody about: {pending}")
+            raise BrokenPromise(f"an idle cluster has pending work: {pending}")
         transactions = self.ensemble.tree.zxid - transactions
         done = {id: len(disk.ops) - operations[id] for id, disk in disks.items()}
         is_much = transactions > QUIET_TRANSACTIONS_MAX or max(done.values()) > QUIET_OPERATIONS_MAX

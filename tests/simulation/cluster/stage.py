@@ -150,7 +150,7 @@ class Stage(ABC):
                 return
             self.world.run_for(20 * US_PER_MS)
             self.look()
-        raise BrokenPromise(f"not within {ms_max} ms: {what}")
+        raise BrokenPromise(f"within {ms_max} ms this did not happen: {what}")
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class Stage(ABC):
             self.look()
             if not pending():
                 return
-        raise BrokenPromise(f"not in order {ms_max} ms after everything was mended: {pending()}")
+        raise BrokenPromise(f"{ms_max} ms after the end of all faults, work is still pending: {pending()}")
 
     # -- state by ZooKeeper --------------------------------------------------------------------------------------------
 

@@ -203,8 +203,8 @@ class Machine:
         # After a longer wait the client itself was paused, and the response may be in its socket.
         if request.sent_us > setting.disturbed_us and waited_us < (ANSWER_MS_MAX + 5) * US_PER_MS:
             raise BrokenPromise(
-                f"{self.name} is not answered by b{broker} to {type_of(request)} of {request.sent_us / 1e6:.4f}, "
-                f"and nothing was wrong since {setting.disturbed_us / 1e6:.4f}"
+                f"{self.name} got no answer from b{broker} to {type_of(request)} of {request.sent_us / 1e6:.4f}; "
+                f"the last fault was at {setting.disturbed_us / 1e6:.4f}"
             )
         connection.hang_up()
 

@@ -105,7 +105,7 @@ class GroupPromises:
     def joined(self, group: str, generation: int, who: str, asked_us: int) -> None:
         written = self._group(group).written_before(asked_us)
         if generation < written:
-            raise BrokenPromise(f"{who} joins {group} in generation {generation}, {written} was written down before")
+            raise BrokenPromise(f"{who} joins {group} in generation {generation}, after {written} was recorded")
 
     def submitted(self, group: str, generation: int, shares: Shares) -> None:
         """Notes the assignments that a generation's leader sends."""
@@ -126,18 +126,20 @@ class GroupPromises:
         state = self._group(group)
         written = state.written_before(asked_us)
         if generation < written:
-            raise BrokenPromise(f"{who} is in generation {generation} of {group}, {written} was written down before")
+            raise BrokenPromise(f"{who} is in generation {generation} of {group}, after {written} was recorded")
         fitting = [
             shares for shares in state.submitted.get(generation, ()) if list(shares.get(seat, ())) == list(share)
         ]
         if not fitting:
-            raise BrokenPromise(f"{who} got {share} of {group} in generation {generation}; no leader said so")
+            raise BrokenPromise(f"{who} got {share} of {group} in generation {generation}, which no leader assigned")
         state.submitted[generation] = fitting
         owners = state.owners.setdefault(generation, {})
         for index in share:
             owner = owners.setdefault(index, seat)
             if owner != seat:
-                raise BrokenPromise(f"{group}: {index} belongs to {owner} and {seat} in generation {generation}")
+                raise BrokenPromise(
+                    f"partition {index} is assigned to {owner} and {seat} in generation {generation} of {group}"
+                )
         if not state.synced or generation > state.synced[-1].generation:
             state.synced.append(Synced(generation, at_us))
             self.generations += 1
@@ -158,11 +160,11 @@ class GroupPromises:
         group = self._group(commit.key[0])
         written = group.written_before(commit.asked_us)
         if commit.generation < written:
-            raise BrokenPromise(f"{commit} is acknowledged; generation {written} was written down before")
+            raise BrokenPromise(f"{commit} is acknowledged after generation {written} was recorded")
         own = group.seats.get(commit.seat, {}).get(commit.member_id)
         for holder, (asked_us, answered_us) in group.seats.get(commit.seat, {}).items():
             if own is not None and asked_us > own[1] and answered_us < commit.asked_us:
-                raise BrokenPromise(f"{commit} is acknowledged; {holder} had taken its place before")
+                raise BrokenPromise(f"{commit} is acknowledged after {holder} replaced the member")
 
     def acknowledged(self, commit: Commit, at_us: int) -> None:
         """Checks a commit that was answered without error and has taken effect."""
@@ -174,7 +176,7 @@ class GroupPromises:
         """Checks that the work of a commit in a committed transaction was done once."""
         before = self._done.setdefault((commit.key, commit.behind), commit)
         if before is not commit:
-            raise BrokenPromise(f"from {commit.behind} on was done twice: {before}, and {commit}")
+            raise BrokenPromise(f"the work from {commit.behind} on was done twice: {before} and {commit}")
 
     def fetched(self, key: Key, position: int, who: str, asked_us: int, at_us: int, *, is_stable: bool) -> None:
         """Checks a fetched position."""
@@ -185,14 +187,14 @@ class GroupPromises:
         ]
         if position == NOTHING:
             if known:
-                raise BrokenPromise(f"{who} finds nothing of {key}; lost is {known[-1]}")
+                raise BrokenPromise(f"{who} fetches no offset of {key}; {known[-1]} is lost")
             return
         result = next((commit for commit in commits if commit.position == position), None)
         if result is None or result.refused:
-            raise BrokenPromise(f"{who} finds {position} of {key}, which nobody has committed")
+            raise BrokenPromise(f"{who} fetches {position} of {key}, which was never committed")
         for later in known:
             if later is not result and (result.known_us < later.asked_us or result.generation < later.generation):
-                raise BrokenPromise(f"{who} finds {result}; committed since, and lost, is {later}")
+                raise BrokenPromise(f"{who} fetches {result}; the later {later} is lost")
         result.known_us = min(result.known_us, at_us)
         if result.transaction is not None:
-            self.on_shown(result.transaction, f"as {who} finds in offsets")
+            self.on_shown(result.transaction, f"for {who}, who fetches its offsets")

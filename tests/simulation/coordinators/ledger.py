@@ -100,7 +100,7 @@ class Ledger:
             while start < until:
                 piece = partition.log.read(start, READ_BYTES, until, min_one_batch=True, wait=True)
                 if piece is None:
-                    raise BrokenPromise(f"b{process.id} has nothing at {partition.index}:{start}, below {until}")
+                    raise BrokenPromise(f"b{process.id} has no batch at {partition.index}:{start}, below {until}")
                 batches = parse(os.pread(piece.fd, piece.length, piece.position))
                 piece.release()
                 result += [entry for entry in batches if entry.base_offset >= start]
@@ -114,4 +114,4 @@ class Ledger:
         partition = process.table.get(self.topic, index)
         assert partition is not None
         if self.read(process, partition, partition.log_start_offset, partition.log_end_offset) != self.entries[index]:
-            raise BrokenPromise(f"b{process.id} holds another log of {index} than was committed")
+            raise BrokenPromise(f"the log of partition {index} on b{process.id} differs from the committed batches")

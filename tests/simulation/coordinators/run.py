@@ -169,7 +169,7 @@ class CoordinatorsRun(Stage):
 
     def finish(self) -> None:
         """Ends all faults: transactions must end, groups become stable, and nothing may be lost."""
-        self.tell("** everything is mended")
+        self.tell("** all faults end")
         self.faults.heal()
         for machine in self.machines():
             if isinstance(machine, Transactional):

@@ -143,7 +143,7 @@ def fail_syncs(builder: ResultBuilder, group: Group, code: ErrorCode | int) -> N
 
 
 def remove(builder: ResultBuilder, group: Group, member: Member) -> None:
-    """Removes a member and answers its waiting calls with UNKNOWN_MEMBER_ID, so that a live client joins anew."""
+    """Removes a member and answers its waiting calls with UNKNOWN_MEMBER_ID, so that a live client joins again."""
     group.remove(member.member_id)
     builder.forget(group, member.member_id)
     builder.answer(member.join_ticket, join_refused(NO_MEMBER, ErrorCode.UNKNOWN_MEMBER_ID))
