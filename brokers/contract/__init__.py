@@ -1,5 +1,5 @@
-"""What the control plane and the broker engine agree on: ZooKeeper paths and documents, usage events, process settings.
+"""Contract between the control plane and the broker engine: ZooKeeper paths and documents, events, process settings.
 
-Pure values; importable from both sides of the wall. A change here is a change of a contract between processes that may
-run different versions: add optional keys, never repurpose one (ZK-3: unknown keys are ignored, missing ones defaulted).
+Pure values, which both sides may import. A change here changes a contract between processes that may run different
+versions: add optional keys, never repurpose one (ZK-3: unknown keys are ignored, missing ones get defaults).
 """

@@ -1,8 +1,7 @@
-"""Who may do what by the ACLs of an instance, and which rule says so: Apache Kafka's AclAuthorizer, for one instance.
-Pure.
+"""Authorization by the ACLs of an instance, with the rule that decides, like Apache Kafka's AclAuthorizer. Pure.
 
-Looks at one rule after the other, for whoever asks about a single access. Brokers ask an index of the same rules
-(`engine.access.acls`).
+It examines one rule after the other, which suffices for a single access. Brokers use an index of the same rules
+(`brokers.engine.access.acls`).
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from brokers.contract.acls import (
     ResourceType,
 )
 
-# Addresses of rules that are known in the form in which they are compared.
+# Cached canonical forms of the addresses in rules.
 HOSTS_KEPT_MAX: Final = 8_192
-# How nearly all addresses are written; `ipaddress` takes ten times as long.
+# The usual notation of IPv4, recognised without `ipaddress`, which takes ten times as long.
 _OCTET: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _PLAIN_V4: Final = re.compile(rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}")
-# Who is allowed one of these is allowed the others; of what is denied only that itself is (KIP-11, KIP-227).
+# Operations that an ALLOW of another operation implies; a DENY implies nothing (KIP-11, KIP-227).
 _ALSO_DESCRIBES: Final = (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER)
 IMPLIED: Final[Mapping[AclOperation, AclOperation]] = {
     **dict.fromkeys(_ALSO_DESCRIBES, AclOperation.DESCRIBE),
@@ -41,9 +40,9 @@ IMPLIED: Final[Mapping[AclOperation, AclOperation]] = {
 }
 
 
-# Operations on the cluster of an open instance (`allow_everyone_if_no_acl`) that everybody may do while the cluster has
-# no rule: stock clients need them to create a topic, to write idempotently and to list groups and configuration. The
-# others administer the instance (users, rules, quotas, configuration of brokers), and need a rule in every instance.
+# Operations on the cluster that an open instance (`allow_everyone_if_no_acl`) allows all users while no rule applies to
+# the cluster: stock clients need them to create a topic, to write idempotently and to list groups and configuration.
+# The other operations administer the instance (users, rules, quotas, configuration of brokers) and always need a rule.
 OPEN_CLUSTER_OPERATIONS: Final = frozenset(
     {
         AclOperation.CREATE,
@@ -55,23 +54,23 @@ OPEN_CLUSTER_OPERATIONS: Final = frozenset(
 
 
 class Reason(Enum):
-    """Why an access is allowed or not."""
+    """Reason of a decision."""
 
     SUPERUSER = "superuser"
     ALLOWED_BY_RULE = "allowed_by_rule"
     DENIED_BY_RULE = "denied_by_rule"
-    # The resource has rules, and none of them allows this.
+    # The resource has rules, and none of them allows the operation.
     NOT_ALLOWED = "not_allowed"
-    # The resource has no rule: the instance's `allow_everyone_if_no_acl` decides, except for administering the cluster.
+    # The resource has no rule, so `allow_everyone_if_no_acl` decides, except about the administration of the cluster.
     NO_RULES_ALLOWED = "no_rules_allowed"
     NO_RULES_DENIED = "no_rules_denied"
-    # The instance is open, but administering the cluster takes a rule all the same.
+    # The instance is open, but the administration of the cluster needs a rule.
     CLUSTER_NEEDS_RULE = "cluster_needs_rule"
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What is asked: may `principal` (as `User:alice`), coming from the address `host`, do this to a resource?"""
+    """An access to be decided: an operation of `principal` (as `User:alice`) from the address `host` on a resource."""
 
     principal: str
     host: str
@@ -82,7 +81,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`pattern` and `entry` are the rule that decided, where one did."""
+    """Decision about an access; `pattern` and `entry` are the deciding rule, None without one."""
 
     is_allowed: bool
     reason: Reason
@@ -93,19 +92,19 @@ class Decision:
 def authorize(
     documents: Iterable[AclDocument], access: Access, *, is_superuser: bool, allow_everyone_if_no_acl: bool
 ) -> Decision:
-    """Decision of an instance's rules about one access.
+    """Decides one access by the rules of an instance.
 
-    DENY takes precedence over ALLOW. The first rule in order is named where several decide alike.
+    DENY takes precedence over ALLOW. If several rules decide alike, the first one in order is returned.
     """
     if is_superuser:
         return Decision(True, Reason.SUPERUSER)
-    about = [document for document in documents if concerns(document.pattern, access.resource_type, access.name)]
-    if not about:
+    applicable = [document for document in documents if concerns(document.pattern, access.resource_type, access.name)]
+    if not applicable:
         return _without_rules(access, is_open=allow_everyone_if_no_acl)
     host = canonical_host(access.host)
     rules = sorted(
         (document.pattern, entry)
-        for document in about
+        for document in applicable
         for entry in document.entries
         if speaks_of(entry, access.principal, host)
     )
@@ -119,7 +118,7 @@ def authorize(
 
 
 def is_open_without_rules(resource_type: ResourceType, operation: AclOperation) -> bool:
-    """True if an open instance lets everybody do this to a resource that has no rule."""
+    """True if an open instance allows all users the operation on a resource that has no rule."""
     return resource_type is not ResourceType.CLUSTER or operation in OPEN_CLUSTER_OPERATIONS
 
 
@@ -132,7 +131,7 @@ def _without_rules(access: Access, *, is_open: bool) -> Decision:
 
 
 def concerns(pattern: ResourcePattern, resource_type: ResourceType, name: str) -> bool:
-    """Whether a resource is one of those that the pattern names."""
+    """True if a pattern applies to a resource."""
     if pattern.resource_type is not resource_type:
         return False
     if pattern.pattern_type is PatternType.PREFIXED:
@@ -141,14 +140,14 @@ def concerns(pattern: ResourcePattern, resource_type: ResourceType, name: str) -
 
 
 def speaks_of(entry: AclEntry, principal: str, canonical: str) -> bool:
-    """Whether a rule is about this principal from this address (`canonical_host`)."""
+    """True if a rule applies to a principal from an address, which is in canonical form (`canonical_host`)."""
     if entry.principal not in (principal, EVERYBODY):
         return False
     return entry.host == ANY_HOST or canonical_host(entry.host) == canonical
 
 
 def canonical_host(host: str) -> str:
-    """An address as it is compared. What is no address stays as it is, and is nobody's."""
+    """Returns an address in the form for comparisons. A string that is no address stays as it is and never matches."""
     return host if _PLAIN_V4.fullmatch(host) else _canonical(host)
 
 
@@ -163,5 +162,5 @@ def _canonical(host: str) -> str:
     return str(address)
 
 
-def _allows(granted: AclOperation, asked: AclOperation) -> bool:
-    return granted in (AclOperation.ALL, asked) or IMPLIED.get(granted) is asked
+def _allows(granted: AclOperation, requested: AclOperation) -> bool:
+    return granted in (AclOperation.ALL, requested) or IMPLIED.get(granted) is requested

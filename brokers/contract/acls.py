@@ -1,4 +1,4 @@
-"""Access control lists of an instance, as brokers keep them in ZooKeeper: one document a resource pattern (KIP-290)."""
+"""Access control lists of an instance as stored in ZooKeeper: one document per resource pattern (KIP-290)."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Final
 
 from brokers.contract import paths
 
-# Of an instance, all its patterns together; Kafka has no limit.
+# Entries of an instance, all its patterns together; Kafka has no limit.
 ENTRIES_MAX: Final = 1_000
-# What all documents of an instance weigh (`instance_limits`).
+# Total weight of an instance's ACL documents (`instance_limits`).
 ACL_BYTES_MAX: Final = 256 * 1024
-# Of a resource's or principal's name as it stands in ZooKeeper.
+# Length of a resource's or principal's name as encoded in ZooKeeper.
 NAME_BYTES_MAX: Final = 255
-# A resource name that every resource has, if its pattern is literal; a principal `User:*` is everybody.
+# Name in a literal pattern that applies to every resource; the principal `User:*` stands for all users.
 WILDCARD: Final = "*"
 USER_PREFIX: Final = "User:"
 EVERYBODY: Final = f"{USER_PREFIX}*"
 ANY_HOST: Final = "*"
-# The only name that the cluster has as a resource: to its owner an instance is a cluster.
+# The only name of a cluster resource, which is the instance: to its owner it is a cluster.
 CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class ResourceType(IntEnum):
-    """As the protocol numbers them."""
+    """Type of a resource, with its number in the protocol."""
 
     TOPIC = 2
     GROUP = 3
@@ -60,7 +60,7 @@ class Permission(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class AclEntry:
-    """`principal` as `User:alice`; `host` is an address or `*`."""
+    """One rule of a pattern; `principal` is like `User:alice`, `host` is an address or `*`."""
 
     principal: str
     host: str
@@ -70,7 +70,7 @@ class AclEntry:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ResourcePattern:
-    """Which resources of the instance an ACL is about, under the owner's names."""
+    """Pattern of the resources that an ACL applies to, under the owner's names."""
 
     resource_type: ResourceType
     name: str
@@ -78,15 +78,15 @@ class ResourcePattern:
 
     @property
     def node_name(self) -> str:
-        """Of its document below `/ckafka/instances/<id>/acls`."""
+        """Name of its node below `/ckafka/instances/<id>/acls`."""
         return f"{self.resource_type.value}:{self.pattern_type.value}:{paths.sanitised_part(self.name)}"
 
     @classmethod
     def of_node(cls, node_name: str) -> ResourcePattern:
-        """The reverse of `node_name`.
+        """Parses a `node_name`.
 
         Raises:
-            ValueError: no broker of this version gives a node such a name.
+            ValueError: no broker of this version writes a node of this name.
         """
         resource_type, pattern_type, name = node_name.split(":", 2)
         pattern = cls(ResourceType(int(resource_type)), paths.desanitise(name), PatternType(int(pattern_type)))
@@ -97,18 +97,19 @@ class ResourcePattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclDocument:
-    """`/ckafka/instances/<id>/acls/<pattern>`: all entries of one pattern; gone with the last of them."""
+    """Document at `/ckafka/instances/<id>/acls/<pattern>`: all entries of one pattern, deleted with the last one."""
 
     pattern: ResourcePattern
     entries: frozenset[AclEntry]
 
     @classmethod
     def closed(cls, node_name: str) -> AclDocument:
-        """What stands for a document that cannot be read: nobody may do anything with what its pattern names. It may
-        have denied something, or have been the only one, so leaving it out could open what it closed.
+        """Returns the replacement of a document that cannot be read, which denies everything on its pattern.
+
+        Ignoring the document could allow accesses that it denied, or open a resource that had no other rule.
 
         Raises:
-            ValueError: of a kind of resource that this version does not know, and asks nobody about.
+            ValueError: the resource type is unknown to this version, which therefore never checks it.
         """
         entry = AclEntry(EVERYBODY, ANY_HOST, AclOperation.ALL, Permission.DENY)
         return cls(pattern=ResourcePattern.of_node(node_name), entries=frozenset({entry}))
@@ -119,7 +120,7 @@ class AclDocument:
             "resource_type": self.pattern.resource_type,
             "name": self.pattern.name,
             "pattern_type": self.pattern.pattern_type,
-            # Sorted as lists: a thousand entries that compare themselves would take ten times as long.
+            # Sorted as lists, because comparing a thousand dataclasses would take ten times as long.
             "entries": sorted(
                 [entry.principal, entry.host, int(entry.operation), int(entry.permission)] for entry in self.entries
             ),

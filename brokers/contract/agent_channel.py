@@ -1,3 +1,3 @@
-"""The PostgreSQL channel on which the control plane wakes agents; the payload is the host's id."""
+"""Name of the PostgreSQL channel on which the control plane wakes agents; the payload is the host's id."""
 
 AGENT_CHANNEL = "penstock_agent"

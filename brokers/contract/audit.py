@@ -1,8 +1,8 @@
-"""The audit event: one record of `__audit` tells what one request of a Kafka client changed in an instance, or what
-several of one kind came to.
+"""The audit event, a record of `__audit`: the changes that one request of a Kafka client made in an instance, or the
+sum of several requests of one kind.
 
-Written by the broker the client spoke to, before the request is answered; read by the control plane, which makes rows
-of the tenants' audit log of it. Whatever a client chose freely is bounded here, and nothing here is a secret.
+The client's broker writes it before the request is answered, and the control plane turns it into rows of the tenant's
+audit log. All values that a client chooses freely are bounded here, and none is a secret.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from typing import Any, Final
 AUDIT_TOPIC: Final = "__audit"
 VERSION: Final = 1
 
-# Things that one event names; of more it says how many.
+# Items that one event names; further ones are counted.
 ITEMS_MAX: Final = 50
-# Of an event as it is written: items that do not fit are counted.
+# Size of an event as it is written; items that do not fit are counted.
 EVENT_BYTES_MAX: Final = 16 * 1024
-# Encoded for one event, with what is then left out as too long: about 2 ms of work.
+# Bytes encoded for one event, including values that are then left out as too long: about 2 ms of work.
 ENCODED_BYTES_MAX: Final = 2 * EVENT_BYTES_MAX
-# Of one item with what it was before and is after; beyond, both are left out, with a mark.
+# Size of one item with its `before` and `after`; beyond, both are replaced by CUT.
 ITEM_BYTES_MAX: Final = 4 * 1024
-# Of one text within: the rest is cut, with a mark.
+# Length of one string; the rest is replaced by CUT_MARK.
 TEXT_CHARS_MAX: Final = 256
-# Of the values of one item.
+# Values of one item.
 VALUES_MAX: Final = 50
 CUT_MARK: Final = "…"
-# What stands for what was left out as too long.
+# Replaces values that were left out as too long.
 CUT: Final[Mapping[str, Any]] = {"cut": True}
 
-# An outcome of an item: done.
+# Outcome of an item that was done.
 DONE: Final = 0
-# Nobody knows whether it was done: the connection ended before the answer, or time was up.
+# Outcome of an item that may have been done: the connection ended before the answer, or the request timed out.
 UNKNOWN: Final = -1
 
-# Stands for the user of whoever proved to be nobody that the instance has.
+# User of an event by a client that is not authenticated as a user of the instance.
 NOBODY: Final = ""
-# Stands for users and addresses together, where there were too many to name.
+# User and address of an event that sums up too many users or addresses to name.
 SEVERAL: Final = "*"
 
 SIGN_IN_FAILED: Final = "client.sign_in_failed"
@@ -48,8 +48,10 @@ DENIED: Final = "client.denied"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditItem:
-    """One thing and what became of it. `name` is the tenant's; `outcome` is `DONE`, `UNKNOWN` or Kafka's error code;
-    `before` and `after` hold what changed.
+    """One item of an event and its outcome.
+
+    `name` is the tenant's name of the item; `outcome` is `DONE`, `UNKNOWN` or Kafka's error code; `before` and `after`
+    have the changed values.
     """
 
     action: str
@@ -62,8 +64,9 @@ class AuditItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
-    """`more` are things that are not named, `failed` those that were refused; `requests` is of how many requests it
-    tells, from `at_ms` to `until_ms` (wall time).
+    """An audit event about `requests` requests between `at_ms` and `until_ms` (wall time).
+
+    `more` is the number of items that are not named, `failed` the number of items that were refused.
     """
 
     id: str
@@ -81,7 +84,7 @@ class AuditEvent:
     requests: int = 1
 
     def to_json(self) -> bytes:
-        """At most about `EVENT_BYTES_MAX`: the items that fit, and how many do not."""
+        """Encodes the event in about `EVENT_BYTES_MAX`, with the items that fit and the number of the others."""
         items: list[str] = []
         left, work = EVENT_BYTES_MAX, ENCODED_BYTES_MAX
         for item in self.items[:ITEMS_MAX]:
@@ -112,10 +115,10 @@ class AuditEvent:
 
     @classmethod
     def from_json(cls, raw: bytes) -> AuditEvent:
-        """Fields of later versions are ignored.
+        """Decodes an event. Fields of later versions are ignored.
 
         Raises:
-            ValueError: it is no event, or one of a version that says things otherwise.
+            ValueError: the record is not an audit event, or has an incompatible version.
         """
         try:
             body = json.loads(raw)
@@ -145,7 +148,7 @@ def cut(text: str) -> str:
 
 
 def cut_values(values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """At most `VALUES_MAX` of them, texts cut."""
+    """Returns at most `VALUES_MAX` values, with long strings cut."""
     if values is None:
         return None
     result = {cut(name): _cut_value(value) for name, value in _first(values.items())}
@@ -169,7 +172,7 @@ def _first(values: Iterable[Any]) -> list[Any]:
 
 
 def _item_json(item: AuditItem) -> tuple[str, int]:
-    """The text, and how long it was before values that are too long were left out."""
+    """Returns the JSON of an item, and its length before values that are too long were left out."""
     body: dict[str, Any] = {"action": item.action, "kind": item.kind, "name": cut(item.name)}
     if item.outcome != DONE:
         body["outcome"] = item.outcome

@@ -1,22 +1,21 @@
-"""How much of what an instance's clients administer is told one by one, and how the rest is summed up. Pure.
-
-All of it is of one instance on one broker.
+"""Limits of the audit of one instance's clients on one broker: which changes are listed one by one, and how others are
+summed up. Pure.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# Things that changed: so many at once after a pause, so many a minute in the long run. What is beyond is counted, by
-# user, address and kind, and told of together.
+# Changed items that are listed: a burst after a pause, and a long-term rate. Further ones are counted by user, address
+# and kind, and reported together (tallies).
 CHANGES_LISTED_BURST: Final = 1_000
 CHANGES_LISTED_PER_MINUTE: Final = 12
-# Failed sign-ins, refused changes, and changes beyond that: first told after so long, then so often. Each of the three
-# has so many kinds (user, address, action, reason) told apart.
+# Tallies of failed sign-ins, refused changes and unlisted changes: delay of the first report, interval of further ones,
+# and the number of tallies (by user, address, action and reason) of each of the three.
 TALLY_REPORTED_AFTER_S: Final = 2
 TALLIES_REPORTED_EVERY_S: Final = 60
 TALLIES_PER_INSTANCE_MAX: Final = 20
-# Offsets committed for a group by no member of it: the first at once, then so often for the same user, address, client
-# and group.
+# Commits of offsets for a group by a client that is no member: interval of the reports for one user, address, client
+# and group after the first, and the number of such combinations.
 COMMITS_REPORTED_EVERY_S: Final = 3_600
 COMMITS_REPORTED_KEYS_MAX: Final = 100

@@ -1,12 +1,12 @@
-"""How often clients of an instance may give wrong passwords to one broker: what brokers enforce and the control plane
-publishes.
+"""Limits on failed authentications of an instance's clients on one broker; brokers enforce them and the control plane
+publishes them.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# Of one user from one address, and of one address whomever it names: in a row, and so many a minute in the long run.
+# Failures for one user from one address, and from one address for all users: in a row, and per minute in the long term.
 USER_FAILURES_BURST: Final = 10
 USER_FAILURES_PER_MINUTE: Final = 10
 ADDRESS_FAILURES_BURST: Final = 50

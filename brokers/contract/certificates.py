@@ -1,4 +1,4 @@
-"""What brokers need of a route's certificates, as it stands in ZooKeeper beside the instance's document."""
+"""Certificates of a route as stored in ZooKeeper for the brokers, beside the instance's document."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ __all__ = ["ROUTE_KEYS_FILE", "CertificatesDocument"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificatesDocument:
-    """`/ckafka/instances/<id>/certificates/<route>`. Without `client_ca_pem` nobody comes in by certificate. `revoked`
-    as `Revoked` has it. `private_key_pem` is encrypted with what is in ROUTE_KEYS_FILE; without `certificate_pem` a
-    broker shows its own.
+    """Document at `/ckafka/instances/<id>/certificates/<route>`.
+
+    Without `client_ca_pem` no client certificate is accepted. `revoked` has the encoding of
+    `certificate_entries.Revoked`. `private_key_pem` is encrypted with the key in ROUTE_KEYS_FILE; without
+    `certificate_pem` a broker presents its own certificate.
     """
 
     client_ca_pem: str = ""
@@ -42,11 +44,11 @@ class CertificatesDocument:
 
     @classmethod
     def from_json(cls, raw: bytes) -> CertificatesDocument:
-        """Who cannot tell what is revoked must let nobody in: `revoked` has no default."""
+        """Decodes a document. `revoked` has no default: without it no certificate may be accepted."""
         body = json.loads(raw)
         revoked = b64decode(body["revoked"], validate=True)
         if len(revoked) % ENTRY_BYTES:
-            raise ValueError("a revoked certificate is cut off")
+            raise ValueError("the list of revoked certificates is truncated")
         return cls(
             client_ca_pem=body.get("client_ca_pem", ""),
             revoked=revoked,

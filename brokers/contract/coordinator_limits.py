@@ -1,8 +1,8 @@
-"""How far what coordinators keep for one instance may grow, over all of the cluster. Brokers hold to it, the control
-plane tells tenants.
+"""Limits on the coordinators' state of one instance, over the whole cluster; brokers enforce them and the control plane
+publishes them.
 
-Each broker counts what it coordinates, and grants the share of each limit that is its share of the state topic's
-partitions, though never less than the floor beside it: one group or transaction of the largest ordinary kind.
+Each broker counts what it coordinates and grants a part of each limit, proportional to the partitions of the state
+topic that it leads, and at least the floor, which fits the largest usual group or transaction.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 from typing import Final
 
 GROUPS_PER_INSTANCE_MAX: Final = 10_000
-# Members of all groups, and ids that were given to members that have not joined yet.
+# Members of all groups, and assigned member ids that have not joined yet.
 MEMBERS_PER_INSTANCE_MAX: Final = 5_000
-# What the members of all groups take in memory: what they say, what they were given, and themselves.
+# Memory of the members of all groups, with their metadata and assignments.
 MEMBER_BYTES_PER_INSTANCE_MAX: Final = 24 << 20
-# Of all groups together, each partition counted in each group.
+# Committed offsets of all groups; a partition counts in each group.
 OFFSETS_PER_INSTANCE_MAX: Final = 100_000
-# What these take in memory, with their metadata.
+# Memory of the committed offsets, with their metadata.
 OFFSET_BYTES_PER_INSTANCE_MAX: Final = 26 << 20
 TRANSACTIONAL_IDS_PER_INSTANCE_MAX: Final = 10_000
-# In open transactions, each partition counted in each of them.
+# Partitions in open transactions; a partition counts in each transaction.
 OPEN_PARTITIONS_PER_INSTANCE_MAX: Final = 40_000
 
 MEMBERS_FLOOR: Final = 1_000

@@ -1,7 +1,7 @@
-"""The JSON documents kept in ZooKeeper, as frozen values with `to_json` and `from_json` (spec F.2, CKA-40).
+"""JSON documents in ZooKeeper, as frozen values with `to_json` and `from_json` (spec F.2, CKA-40).
 
-Unknown keys are ignored and missing optional ones defaulted (ZK-3), so that processes of neighbouring versions live
-together.
+Unknown keys are ignored and missing optional ones get defaults (ZK-3), so that processes of neighbouring versions can
+run together.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def _dump(document: dict[str, Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDocument:
-    """`/brokers/ids/<id>`, ephemeral (ZK-6). The node's czxid is the broker epoch.
+    """Document at `/brokers/ids/<id>`, ephemeral (ZK-6). The node's czxid is the broker epoch.
 
-    `stopping`: the broker asks the controller to take its leaderships away (REP-34); it is set in the same node, so the
-    epoch stays. `has_tls`: its internal listener takes mutual TLS (decision 106).
+    With `stopping` the broker asks the controller to move its leaderships away (REP-34); it is set in the same node, so
+    the epoch stays. `has_tls` is True if its internal listener uses mutual TLS (decision 106).
     """
 
     host: str
@@ -76,7 +76,7 @@ class BrokerDocument:
         )
 
 
-# What happens to an instance that uses all the storage it bought (decision 114).
+# Behaviours of an instance that has used up its bought storage (decision 114).
 STOP: Final = "stop"
 SHRINK_RETENTION: Final = "shrink_retention"
 RETENTION_MINUTES_MIN_DEFAULT: Final = 60
@@ -84,9 +84,11 @@ RETENTION_MINUTES_MIN_DEFAULT: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSettings:
-    """What a tenant may choose about automatic topics; replication factor -1: a copy on each of the instance's
-    brokers, three at most. With `storage_when_full` "shrink_retention" the oldest records go before the storage is used
-    up, none that is younger than `storage_retention_minutes_min`.
+    """Settings that a tenant chooses for its instance.
+
+    A `default_replication_factor` of -1 means one replica on each of the instance's brokers, up to three. With
+    `storage_when_full` "shrink_retention" the oldest records are deleted before the storage is used up, except those
+    younger than `storage_retention_minutes_min`.
     """
 
     auto_create_topics: bool = True
@@ -98,23 +100,25 @@ class InstanceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceDocument:
-    """`/ckafka/instances/<id>` (CKA-1, CKA-40): written by the reconciler alone, acted on by every broker of the
-    cluster.
+    """Document at `/ckafka/instances/<id>` (CKA-1, CKA-40), written by the reconciler and applied by every broker of
+    the cluster.
 
-    `generation` grows with each publication; a broker repeats it in its `InstanceAck`. `endpoints` are the advertised
-    addresses `host:port` by broker id, `ports` the sockets to bind. Rates in bytes/s, capacity in bytes.
-    `partitions_max` bounds the partitions of all its topics together, `message_bytes_max` what its topics may set as
-    `max.message.bytes`; None = what the broker allows. On the brokers in `leaving` it is served as on the others, but
-    no further replica of its topics is placed there. `allow_everyone_if_no_acl`: a resource without an ACL is open
-    to every user (Kafka's `allow.everyone.if.no.acl.found`), but administering the cluster takes an ACL (decision 127).
+    Rates are in bytes/s, the capacity is in bytes.
 
-    `bandwidth_policy` says how what is bought is shared out over the brokers (`quotas.policies`; a name that a broker
-    does not know counts as `static`). `quota_scope`: whether a client quota of bytes holds over all brokers together
-    (`cluster`), or on each of them (`broker`, as in Kafka).
-
-    `routes` are the ways in. With any, `endpoints` are those of the first, and `ports` those that a broker which knows
-    no routes may open. `tenant_id` names the tenant, whose instances share its part of a broker's event loop; None in
-    documents of before there was one.
+    Attributes:
+        generation: grows with each publication; a broker repeats it in its `InstanceAck`.
+        endpoints: advertised addresses `host:port` by broker id; with routes, those of the first route.
+        ports: ports to bind by broker id; with routes, those that a broker without support for routes may open.
+        partitions_max: limit on the partitions of all topics together, None for the broker's.
+        message_bytes_max: limit on `max.message.bytes` of its topics, None for the broker's.
+        leaving: brokers that serve the instance but get no further replica of its topics.
+        allow_everyone_if_no_acl: a resource without an ACL is open to every user (Kafka's
+            `allow.everyone.if.no.acl.found`), but the administration of the cluster needs an ACL (decision 127).
+        bandwidth_policy: sharing policy of the bought bandwidth (`quotas.policies`); an unknown one counts as `static`.
+        quota_scope: `cluster` if client quotas of bytes hold over all brokers together, `broker` if on each of them, as
+            in Kafka.
+        routes: the routes of the instance.
+        tenant_id: the tenant, whose instances share its part of a broker's event loop; None in old documents.
     """
 
     generation: int
@@ -137,19 +141,19 @@ class InstanceDocument:
 
     @property
     def effective_routes(self) -> tuple[RouteDocument, ...]:
-        """`routes`; of a document without any, the one that its ports mean."""
+        """The routes; for a document without any, the plaintext route of its ports."""
         if self.routes:
             return self.routes
         return (RouteDocument(name=DEFAULT_ROUTE, security=PLAINTEXT, ports=self.ports, endpoints=self.endpoints),)
 
     @property
     def serving(self) -> frozenset[int]:
-        """The brokers that serve the instance, those that it leaves among them."""
+        """The brokers that serve the instance, including those in `leaving`."""
         return frozenset(self.endpoints or self.ports)
 
     @property
     def leased_ports(self) -> list[tuple[int, int]]:
-        """Pairs of a broker and a port there, of all routes."""
+        """Pairs of broker id and port of all routes."""
         return [pair for route in self.effective_routes for pair in route.ports.items()]
 
     def tenant_of(self, instance_id: str) -> str:
@@ -212,8 +216,10 @@ class InstanceDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceAck:
-    """`/ckafka/acks/<id>/<broker>`, ephemeral: the broker applied `generation`; `error` says why a port is not open,
-    and `not_open` names the routes of which that is so; `unable` why a route cannot be opened with any port.
+    """Document at `/ckafka/acks/<id>/<broker>`, ephemeral: the broker has applied `generation`.
+
+    `error` is the reason why the ports of the routes in `not_open` are not open; `unable` the reason why a route cannot
+    be opened on any port.
     """
 
     generation: int
@@ -241,10 +247,10 @@ class InstanceAck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceTopicDocument:
-    """`/ckafka/instances/<id>/topics/<internal>`: the tenant's name and who may connect for it (CKA-11, CKA-15).
+    """Document at `/ckafka/instances/<id>/topics/<internal>`: the tenant's name and the allow-lists (CKA-11, CKA-15).
 
-    `topic_id` is set when a broker writes the document for a hashed name; allow-lists hold IPs or CIDRs, empty = all
-    (of `administer_ips`: all that both others admit).
+    Allow-lists have addresses or CIDRs. An empty list admits all addresses; an empty `administer_ips` those that both
+    other lists admit.
     """
 
     name: str
@@ -280,11 +286,12 @@ class InstanceTopicDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDocument:
-    """`/brokers/topics/<t>` (ZK-10): partition index to replica ids; `topic_id` is base64url without padding.
+    """Document at `/brokers/topics/<t>` (ZK-10): replica ids by partition index; `topic_id` is base64url without
+    padding.
 
-    While a partition moves (REP-32) its replicas are the wanted ones followed by those that will go; `adding` and
-    `removing` name what differs from before and from after, and hold moving partitions only. `identified`: there is a
-    node of its id (`paths.topic_identity`).
+    During a reassignment (REP-32) the replicas of a partition are the target ones followed by those that will be
+    removed. `adding` and `removing` have these two differences, for reassigned partitions only. `identified` is True if
+    the node of the topic's id exists (`paths.topic_identity`).
     """
 
     topic_id: str
@@ -327,10 +334,10 @@ def _tuples_by_index(body: dict[str, list[int]]) -> dict[int, tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStateDocument:
-    """`/brokers/topics/<t>/partitions/<p>/state` (ZK-12); leader -1 = none.
+    """Document at `/brokers/topics/<t>/partitions/<p>/state` (ZK-12); leader -1 means none.
 
-    `isr_broker_epochs`, when there, has one entry per member of `isr`: the broker epoch in which it was in sync, -1
-    when the writer does not know it. A member that lives under another epoch must catch up first.
+    `isr_broker_epochs`, if present, has for each member of `isr` the broker epoch in which it was in sync, -1 if the
+    writer did not know it. A member with another epoch must catch up before it counts as in sync.
     """
 
     leader: int
@@ -364,7 +371,7 @@ class PartitionStateDocument:
 
 
 def config_to_json(config: dict[str, str]) -> bytes:
-    """`/config/*` entity node: values are strings (ZK-13, QUO-70)."""
+    """Encodes the document of an entity below `/config`; its values are strings (ZK-13, QUO-70)."""
     return _dump({"version": 1, "config": config})
 
 
@@ -373,19 +380,23 @@ def config_from_json(raw: bytes) -> dict[str, str]:
 
 
 def config_change_to_json(entity_path: str) -> bytes:
-    """`/config/changes/config_change_<seq>` (ZK-15), e.g. entity path `users/alice/clients/c1` or `topics/t`."""
+    """Encodes `/config/changes/config_change_<seq>` (ZK-15), e.g. of `users/alice/clients/c1` or `topics/t`."""
     return _dump({"version": 2, "entity_path": entity_path})
 
 
 def change_to_json(paths: list[str], states: Mapping[str, Sequence[int]] | None = None) -> bytes:
-    """`/ckafka/changes/change_<seq>`: which `topics/<internal>`, `instances/<id>` and `brokers/<id>` readers must read
-    again (ZK-32). Of a topic that is among `states` no partition's state was written but these.
+    """Encodes `/ckafka/changes/change_<seq>`: the changed `topics/<internal>`, `instances/<id>` and `brokers/<id>`,
+    which readers must read again (ZK-32).
+
+    For a topic in `states`, only the states of these partitions have changed.
     """
     return _dump({"version": 1, "paths": paths} | ({"states": states} if states else {}))
 
 
 def change_from_json(raw: bytes) -> list[str]:
-    """The paths. In place of a topic's whose written states are known stand `topics/<internal>/` for its documents and
+    """Returns the changed paths.
+
+    A topic whose changed states are known appears as `topics/<internal>/` for its documents and as
     `topics/<internal>/<index>` for each state.
     """
     body = json.loads(raw)
@@ -397,26 +408,26 @@ def change_from_json(raw: bytes) -> list[str]:
 
 
 def config_change_from_json(raw: bytes) -> str:
-    """The entity path of version 2, or of version 1's type and name (ZK-15)."""
+    """Returns the entity path of a configuration change in version 2, or in version 1 with type and name (ZK-15)."""
     body = json.loads(raw)
     return body["entity_path"] if "entity_path" in body else f"{body['entity_type']}/{body['entity_name']}"
 
 
 def controller_to_json(broker_id: int, timestamp_ms: int) -> bytes:
-    """`/controller`, ephemeral (ZK-8)."""
+    """Encodes the document at `/controller`, ephemeral (ZK-8)."""
     return _dump({"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1})
 
 
 def controller_from_json(raw: bytes) -> int:
-    """The id of the broker that is controller."""
+    """Returns the id of the broker that is controller."""
     return int(json.loads(raw)["brokerid"])
 
 
 def flow_master_to_json(broker_id: int, timestamp_ms: int) -> bytes:
-    """`/ckafka/master`, ephemeral (CKA-40)."""
+    """Encodes the document at `/ckafka/master`, ephemeral (CKA-40)."""
     return _dump({"version": 1, "brokerid": broker_id, "timestamp": str(timestamp_ms)})
 
 
 def flow_master_from_json(raw: bytes) -> int:
-    """The id of the broker that is flow master."""
+    """Returns the id of the broker that is flow master."""
     return int(json.loads(raw)["brokerid"])

@@ -1,5 +1,6 @@
-"""The OAuth configuration of an instance as brokers act on it: whose tokens they take, and the keys that prove them.
-The control plane writes it, fetches the keys, and writes it anew when those change.
+"""OAuth configuration of an instance: the issuer whose tokens brokers accept, and the keys that verify them.
+
+The control plane writes the document, fetches the keys, and writes it again when these change.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from instances.oauth.limits import DEFAULT_CLOCK_SKEW_S, DEFAULT_PRINCIPAL_CLAIM
 
 # The only node below `paths.instance_oauth`.
 CONFIGURATION: Final = "configuration"
-# How often one broker asks the control plane to fetch the keys of one instance again.
+# Interval between a broker's requests to the control plane to fetch the keys of one instance again.
 KEY_REQUEST_INTERVAL_MS: Final = 15_000
 
 
 class OAuthTerms(NamedTuple):
-    """What a token was measured against. A connection lasts no longer than they do."""
+    """The settings against which a token was verified. A connection is closed when they change."""
 
     issuer: str
     audience: str
@@ -28,8 +29,9 @@ class OAuthTerms(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthDocument:
-    """`/ckafka/instances/<id>/oauth/configuration`. `is_fetched`: the keys come from an address, so that one that is
-    not among them may have been added there.
+    """Document at `/ckafka/instances/<id>/oauth/configuration`.
+
+    `is_fetched` is True if the keys come from a URL, so that an unknown key may have been added there.
     """
 
     issuer: str
@@ -38,7 +40,7 @@ class OAuthDocument:
     clock_skew_s: int = DEFAULT_CLOCK_SKEW_S
     keys: tuple[PublicKey, ...] = ()
     is_fetched: bool = False
-    # Of the document as it was read: two that differ have different ones.
+    # Hash of the document as it was read.
     fingerprint: bytes = field(default=b"", compare=False, repr=False)
 
     @property
@@ -61,7 +63,7 @@ class OAuthDocument:
     def from_json(cls, raw: bytes) -> OAuthDocument:
         body = json.loads(raw)
         return cls(
-            # Who cannot tell whom a token must come from, and be for, must not take any.
+            # Without a default: if these are unknown, no token may be accepted.
             issuer=body["issuer"],
             audience=body["audience"],
             principal_claim=body["principal_claim"],

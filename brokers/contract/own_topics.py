@@ -1,4 +1,4 @@
-"""The topics of which every broker leads a partition, to write what it alone can say. Each has one replica."""
+"""The cluster's own topics of which every broker leads a partition with one replica, for events of that broker."""
 
 from __future__ import annotations
 

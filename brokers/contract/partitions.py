@@ -1,10 +1,10 @@
-"""How a partition is named wherever one is spoken of, and what stands for a leader that it has not."""
+"""Key of a partition, and the id that stands for no leader."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# Topic and index. Within the engine the topic is the internal name.
+# Topic and partition index. In the engine the topic is the internal name.
 PartitionKey = tuple[str, int]
 
 NO_LEADER: Final = -1

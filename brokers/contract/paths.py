@@ -1,6 +1,4 @@
-"""Every ZooKeeper path the product uses, relative to the cluster's chroot `/penstock/<cluster id>` (spec F.2,
-CKA-40).
-"""
+"""ZooKeeper paths of the product, relative to the cluster's chroot `/penstock/<cluster id>` (spec F.2, CKA-40)."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 
 DEFAULT_ENTITY = "<default>"
 
-# ZK-2: these exist before the first broker serves.
+# Nodes that exist before the first broker serves (ZK-2).
 PERSISTENT_AT_START = (
     CONSUMERS,
     BROKER_IDS,
@@ -55,7 +53,7 @@ PERSISTENT_AT_START = (
 
 
 def chroot(cluster_id: str) -> str:
-    """Root of one cluster's tree inside a shared ZooKeeper ensemble (CKA-46)."""
+    """Returns the root of a cluster's tree in a shared ZooKeeper ensemble (CKA-46)."""
     return f"/penstock/{cluster_id}"
 
 
@@ -68,7 +66,10 @@ def topic(internal_name: str) -> str:
 
 
 def topic_identity(internal_name: str, topic_id: str) -> str:
-    """There as long as the topic with this id: whoever wrote by versions alone could hit the next one of its name."""
+    """Returns the node that exists as long as the topic with this id.
+
+    Writes check it, because node versions alone cannot distinguish a recreated topic of the same name.
+    """
     return f"{TOPICS}/{internal_name}/id_{topic_id}"
 
 
@@ -89,7 +90,7 @@ def topic_config(internal_name: str) -> str:
 
 
 def broker_config_entity(broker_id: int | None) -> str:
-    """Below `/config`: what operators set for one running broker, or (None) for all of them (ZK-13)."""
+    """Returns the path below `/config` of the configuration of one broker, or of all brokers with None (ZK-13)."""
     return f"brokers/{DEFAULT_ENTITY if broker_id is None else broker_id}"
 
 
@@ -110,7 +111,7 @@ def instance_topics(instance_id: str) -> str:
 
 
 def instance_topic(instance_id: str, internal_name: str) -> str:
-    """The per-topic document: the tenant's name (needed for hashed internal names) and the IP allow-lists (CKA-11)."""
+    """Returns the path of a topic's document with the tenant's name and the allow-lists (CKA-11)."""
     return f"{INSTANCES}/{instance_id}/topics/{internal_name}"
 
 
@@ -119,7 +120,7 @@ def instance_users(instance_id: str) -> str:
 
 
 def instance_user(instance_id: str, node_name: str) -> str:
-    """`node_name` is the user's name as `sanitise` makes it (see `users.UserDocument`)."""
+    """Returns the path of a `users.UserDocument`; `node_name` is the user's sanitised name."""
     return f"{INSTANCES}/{instance_id}/users/{node_name}"
 
 
@@ -128,7 +129,7 @@ def instance_acls(instance_id: str) -> str:
 
 
 def instance_acl(instance_id: str, node_name: str) -> str:
-    """`node_name` as `acls.ResourcePattern` makes it (see `acls.AclDocument`)."""
+    """Returns the path of an `acls.AclDocument`; `node_name` is that of its `acls.ResourcePattern`."""
     return f"{INSTANCES}/{instance_id}/acls/{node_name}"
 
 
@@ -137,7 +138,7 @@ def instance_certificates(instance_id: str) -> str:
 
 
 def instance_route_certificates(instance_id: str, route_name: str) -> str:
-    """Of one route (see `certificates.CertificatesDocument`)."""
+    """Returns the path of a route's `certificates.CertificatesDocument`."""
     return f"{INSTANCES}/{instance_id}/certificates/{route_name}"
 
 
@@ -146,22 +147,25 @@ def instance_oauth(instance_id: str) -> str:
 
 
 def instance_oauth_node(instance_id: str, node_name: str) -> str:
-    """Written by the control plane (see `oauth.OAuthDocument`)."""
+    """Returns the path of an `oauth.OAuthDocument`, which the control plane writes."""
     return f"{INSTANCES}/{instance_id}/oauth/{node_name}"
 
 
 def key_request(instance_id: str) -> str:
-    """There as long as a broker wishes that the instance's key set is fetched again."""
+    """Returns the node that a broker creates to request that an instance's key set is fetched again."""
     return f"{KEY_REQUESTS}/{instance_id}"
 
 
 def instance_creations(instance_id: str) -> str:
-    """Set by whoever makes partitions of the instance, so that two brokers never give the same room away."""
+    """Returns the node that is written with each creation of an instance's partitions.
+
+    Its version keeps two brokers from allocating the same remaining partitions of the plan.
+    """
     return f"{CREATIONS}/{instance_id}"
 
 
 def instance_ack(instance_id: str, broker_id: int) -> str:
-    """Ephemeral: what broker `broker_id` made of the instance document (see `documents.InstanceAck`)."""
+    """Returns the path of a broker's `documents.InstanceAck`, which is ephemeral."""
     return f"{INSTANCE_ACKS}/{instance_id}/{broker_id}"
 
 
@@ -174,14 +178,15 @@ def instance_port(broker_id: int, port: int) -> str:
 
 
 def sanitise(name: str) -> str:
-    """Returns a name as a node of its own: everything but `A-Z a-z 0-9 - _ .` is percent-encoded (QUO-6), and ZooKeeper
-    has no nodes `.` and `..`.
+    """Returns a name encoded as the name of a node: everything but `A-Z a-z 0-9 - _ .` is percent-encoded (QUO-6).
+
+    The names `.` and `..`, which ZooKeeper does not allow, are encoded as well.
     """
     return name.replace(".", "%2E") if name in (".", "..") else sanitised_part(name)
 
 
 def sanitised_part(name: str) -> str:
-    """Returns a name as a part of a node's: a user called `<default>` is not the default (QUO-6)."""
+    """Returns a name encoded as part of a node's name, so that a user named `<default>` is not the default (QUO-6)."""
     return quote(name, safe="-_.").replace("~", "%7E")
 
 
@@ -190,14 +195,14 @@ def desanitise(name: str) -> str:
 
 
 def quota_entity(instance_id: str, user: str | None, client_id: str | None, *, has_user: bool, has_client: bool) -> str:
-    """Entity path below `/config` of an instance's client quota, e.g.
+    """Returns the entity path below `/config` of an instance's client quota, e.g.
     `users/ins-7k2m9qxa.alice/clients/ins-7k2m9qxa.etl`.
 
-    `None` names the instance's default. Names carry the instance's prefix (CKA-13), the default too, so that two
-    instances never share a limit or a counter; `<` cannot come out of `sanitise`, so the default cannot be spoofed.
+    `None` means the instance's default. All names, also the default, have the instance's prefix (CKA-13), so that two
+    instances never share a limit or a counter. The default cannot be spoofed, because encoded names have no `<`.
 
     Raises:
-        ValueError: neither part is asked for.
+        ValueError: the entity has neither a user nor a client id.
     """
 
     def scoped(name: str | None) -> str:
@@ -213,15 +218,15 @@ def quota_entity(instance_id: str, user: str | None, client_id: str | None, *, h
 
 
 def ip_quota_entity(instance_id: str, address: str | None) -> str:
-    """The same of a limit for one address of the instance's clients, or (None) for each that has none of its own."""
+    """Returns the entity path of a limit for one address of an instance's clients, None for the default."""
     return f"ips/{instance_id}.{DEFAULT_ENTITY if address is None else sanitised_part(address)}"
 
 
 def ip_quota_entity_parts(entity_path: str) -> tuple[str, str | None]:
-    """The reverse of `ip_quota_entity`: `(instance id, address or None)`.
+    """Parses an `ip_quota_entity` into `(instance id, address or None)`.
 
     Raises:
-        ValueError: not the path of a limit for addresses.
+        ValueError: the path is not that of a limit for addresses.
     """
     kind, _, node = entity_path.partition("/")
     owner, dot, name = node.partition(".")
@@ -231,11 +236,12 @@ def ip_quota_entity_parts(entity_path: str) -> tuple[str, str | None]:
 
 
 def quota_entity_parts(entity_path: str) -> tuple[str, tuple[str | None, ...] | None, tuple[str | None, ...] | None]:
-    """The reverse of `quota_entity`: `(instance id, user, client id)`, a part being None when it is not named, else a
-    1-tuple of the tenant's name or of None for the default.
+    """Parses a `quota_entity` into `(instance id, user, client id)`.
+
+    User and client id are None if they are absent, else a 1-tuple of the tenant's name, or of None for the default.
 
     Raises:
-        ValueError: not the path of an instance's client quota.
+        ValueError: the path is not that of an instance's client quota.
     """
     kinds, names = entity_path.split("/")[0::2], entity_path.split("/")[1::2]
     if len(kinds) != len(names) or kinds not in (["users"], ["clients"], ["users", "clients"]):

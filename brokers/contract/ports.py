@@ -1,4 +1,4 @@
-"""Where the ports of brokers lie on their host, so that one number, the first tenant port, moves them all."""
+"""Offsets of the brokers' ports from the first tenant port of their host, which determines all of them."""
 
 from __future__ import annotations
 

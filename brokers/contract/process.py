@@ -1,5 +1,7 @@
-"""What agent and broker process say to each other: the settings file, written by the agent and read by
-`python -m brokers.engine --settings FILE`, and the two words of a process that stands by (`--stand-by`).
+"""Interface between the agent and a broker process.
+
+The agent writes the settings file that `python -m brokers.engine --settings FILE` reads, and exchanges two messages
+with a process that stands by (`--stand-by`).
 """
 
 from __future__ import annotations
@@ -10,23 +12,24 @@ from pathlib import Path
 
 from brokers.contract.process_identity import PLAINTEXT
 
-# The two identities of the internal listener (SASL EXTERNAL behind a certificate, or PLAIN with the cluster's control
-# secret): `<instance id>` sees exactly what that instance's owner sees; this one sees the cluster under internal names
-# (usage pipeline, operators).
+# User of the internal listener that sees the cluster under internal names (usage pipeline, operators). The other users
+# are `<instance id>`, each of which sees exactly what that instance's owner sees. Both sign in with SASL EXTERNAL and a
+# certificate, or PLAIN with the cluster's control secret.
 CLUSTER_USER = "penstock"
-# Client id under which the control plane reads and sends messages for people and API clients, as the instance. What
-# moves then counts against the instance's bandwidth, and on no bill.
+# Client id with which the control plane reads and sends messages for the console and the API, as the instance. This
+# traffic counts against the instance's bandwidth, and is not billed.
 MESSAGES_CLIENT_ID = "penstock-messages"
 
-# Over the standard input of a process that waits for its predecessor to end: what it says, and what it is told then.
+# Messages of a process that waits for its predecessor to end: its output once it stands by, and its input to go on.
 STANDS_BY = b"stands by\n"
 CALLED = b"go on\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerProcessSettings:
-    """One broker process. `zookeeper` is `host:port[,host:port]/chroot`; hosts and ports are those to bind and
-    advertise.
+    """Settings of one broker process.
+
+    `zookeeper` is `host:port[,host:port]/chroot`. Hosts and ports are those to bind and to advertise.
     """
 
     broker_id: int
@@ -40,16 +43,16 @@ class BrokerProcessSettings:
     control_secret_file: str
     rack: str | None = None
     session_timeout_ms: int = 6_000
-    # A file with `user:password`, and how access lists name the control plane; "" where ZooKeeper has no access lists.
+    # A file with `user:password`, and the control plane's digest in access lists; "" if ZooKeeper has no access lists.
     zookeeper_credentials_file: str = ""
     zookeeper_control_digest: str = ""
-    # Where ZooKeeper is spoken to under TLS: its servers' authority, and what a broker shows them ("" for nothing).
+    # TLS of ZooKeeper: the authority of its servers ("" without TLS), and the broker's certificate ("" for none).
     zookeeper_ca_file: str = ""
     zookeeper_certificate_file: str = ""
-    # Key and certificate in PEM, replaced in one step when they are renewed; "" where routes cannot have TLS.
+    # Key and certificate of routes in PEM, replaced atomically when renewed; "" if routes cannot have TLS.
     tls_certificate_file: str = ""
-    # How it and the other processes of the installation know each other (`process_identity.SECURITIES`), its own key
-    # and certificate for that, and the authority that signed it.
+    # Security between the processes of the installation (`process_identity.SECURITIES`), the broker's key and
+    # certificate for it, and the authority that signed these.
     internal_security: str = PLAINTEXT
     internal_certificate_file: str = ""
     internal_ca_file: str = ""
@@ -57,11 +60,11 @@ class BrokerProcessSettings:
     overrides: dict[str, str] = field(default_factory=dict)
 
     def write(self, file: Path) -> None:
-        """Replace the file in one step: on a full disk the one before stays whole."""
-        draft = file.with_suffix(".draft")
-        draft.touch(mode=0o600)
-        draft.write_text(json.dumps(asdict(self), indent=1))
-        draft.replace(file)
+        """Replaces the file atomically, so that on a full disk the previous one stays intact."""
+        new_file = file.with_suffix(".draft")
+        new_file.touch(mode=0o600)
+        new_file.write_text(json.dumps(asdict(self), indent=1))
+        new_file.replace(file)
 
     @classmethod
     def read(cls, file: Path) -> BrokerProcessSettings:

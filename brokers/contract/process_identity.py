@@ -1,6 +1,6 @@
-"""Who a process of the installation is to the others: a role and a name, as its certificate says them (decision 106).
+"""Identity of a process of the installation: the role and the name in its certificate (decision 106).
 
-The certificates are signed by an authority that signs no certificate of a tenant's route.
+The authority of these certificates signs no certificates of tenants' routes.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-# How the processes of an installation know each other.
+# Kinds of security between the processes of an installation.
 MUTUAL_TLS: Final = "tls"
-# The same, and the cluster's secret opens as well, for programs that have no certificate yet.
+# Mutual TLS, and the cluster's secret is accepted as well, for programs that have no certificate yet.
 TLS_OR_SECRET: Final = "tls_or_secret"  # noqa: S105 (no secret)
-# The cluster's secret alone, and nothing is encrypted: for processes that share one machine.
+# The cluster's secret without encryption, for processes on one machine.
 PLAINTEXT: Final = "plaintext"
 SECURITIES: Final = (MUTUAL_TLS, TLS_OR_SECRET, PLAINTEXT)
 
 CA_NAME: Final = "Penstock internal CA"
 CA_FILE: Final = "ca.pem"
-# Programs of the control plane, a certificate each; `command` is for what a person starts.
+# Programs of the control plane, each with a certificate; `command` is for commands that a person starts.
 CONTROL_PROCESSES: Final = ("web", "worker", "agent", "pipeline", "command")
 
 _PREFIX: Final = "urn:penstock:"
 
 
 class Role(StrEnum):
-    """What a process may: a broker replicates and passes on calls, the control plane acts as any instance's owner, a
-    metrics reader reads metrics.
+    """Role of a process: a broker replicates and forwards requests, the control plane acts as any instance's owner, and
+    a metrics reader reads metrics.
     """
 
     BROKER = "broker"
@@ -38,7 +38,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """`name` is `<cluster>:<broker id>` of a broker."""
+    """Identity of a process; the `name` of a broker is `<cluster>:<broker id>`."""
 
     role: Role
     name: str
@@ -49,7 +49,7 @@ class ProcessIdentity:
 
     @property
     def file_name(self) -> str:
-        """Of key and certificate, in one file."""
+        """Name of the file with its key and certificate."""
         return f"{self.role}-{self.name.replace(':', '-')}.pem"
 
     def is_broker(self, cluster_id: str, broker_id: int) -> bool:
@@ -59,7 +59,7 @@ class ProcessIdentity:
         return self.role is Role.BROKER and self.name.rpartition(":")[0] == cluster_id
 
     def is_of(self, cluster_id: str) -> bool:
-        """Whether it has any business with this cluster: brokers have it with their own one."""
+        """True if the process may connect to this cluster; brokers may only connect to their own one."""
         return self.role is not Role.BROKER or self.is_broker_of(cluster_id)
 
 
@@ -72,10 +72,12 @@ def control(process: str) -> ProcessIdentity:
 
 
 def identity_in(certificate: Mapping[str, Any] | None) -> ProcessIdentity | None:
-    """Of a peer whose certificate was verified, as `ssl.SSLSocket.getpeercert` tells it. None: no process of ours."""
+    """Returns the identity in a verified certificate (`ssl.SSLSocket.getpeercert`), None if it is not of a process of
+    the installation.
+    """
     names: Iterable[tuple[str, str]] = (certificate or {}).get("subjectAltName", ())
-    found = [value for kind, value in names if kind == "URI" and value.startswith(_PREFIX)]
-    if len(found) != 1:
+    uris = [value for kind, value in names if kind == "URI" and value.startswith(_PREFIX)]
+    if len(uris) != 1:
         return None
-    role, _, name = found[0].removeprefix(_PREFIX).partition(":")
+    role, _, name = uris[0].removeprefix(_PREFIX).partition(":")
     return ProcessIdentity(Role(role), name) if role in set(Role) and name else None

@@ -1,4 +1,4 @@
-"""Routes: the ways into an instance, each with ports, a kind of security and an allow-list of its own (CKA-8)."""
+"""Routes: ways to connect to an instance, each with its own ports, security and allow-list (CKA-8)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["DEFAULT_ROUTE", "PLAINTEXT", "SECURITIES", "RouteDocument", "first_p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteDocument:
-    """One way into an instance. `ports` to bind and advertised `endpoints` (`host:port`) are by broker id.
+    """One route of an instance. The `ports` to bind and the advertised `endpoints` (`host:port`) are by broker id.
 
-    An empty `allow_list` admits everybody. `connections_max` None: as many as the instance has. A peer among `proxies`
-    speaks PROXY protocol version 2 and says for whom. `principal_mapping_rules` name users by certificate (`mtls`);
-    the certificates themselves are documents of their own (`certificates.CertificatesDocument`).
+    An empty `allow_list` admits all addresses. With `connections_max` None only the instance's limit applies. A peer in
+    `proxies` sends the client's address by PROXY protocol version 2. `principal_mapping_rules` map certificates to
+    users (`mtls`); the certificates are in documents of their own (`certificates.CertificatesDocument`).
     """
 
     name: str
@@ -63,7 +63,7 @@ class RouteDocument:
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> RouteDocument:
-        """Who cannot tell how a route is protected must not open it: `security` has no default."""
+        """Decodes a route. `security` has no default: a route whose security is unknown must not be opened."""
         return cls(
             name=body["name"],
             security=body["security"],
@@ -77,7 +77,7 @@ class RouteDocument:
 
 
 def first_plaintext_ports(routes: tuple[RouteDocument, ...]) -> dict[int, int]:
-    """The ports that a broker which knows no routes may open: it would open any as plaintext, to everybody."""
+    """Returns the ports for brokers without support for routes, which open them as plaintext to all addresses."""
     for route in routes:
         if route.security == PLAINTEXT and not route.allow_list and not route.proxies:
             return dict(route.ports)

@@ -1,11 +1,10 @@
-"""The usage event: one record of `__usage` is one cumulative counter of one broker incarnation.
+"""The usage event: one record of `__usage` has the value of one cumulative counter of one broker incarnation.
 
-Cumulative since that incarnation began, so a lost or repeated record changes nothing: the last one tells the whole
-story. What counts (PRODUCT.md 6): produce = record-batch bytes the leader accepted; consume = record-batch bytes
-written to the socket.
+Counters begin with the incarnation, so lost and repeated records do no harm: only the last one matters. Produce counts
+the record-batch bytes that the leader accepted, consume those written to the socket.
 
-Levels are counters as well: byte-hours stored by all replicas of the partitions a broker leads, seconds of those
-partitions, and the most connections of each hour. They have no topic, user or client id.
+Levels are counters as well: byte-hours stored by all replicas of the partitions that a broker leads, seconds of these
+partitions, and the peak number of connections of each hour. They have no topic, user or client id.
 """
 
 from __future__ import annotations
@@ -24,26 +23,30 @@ Level = Literal["stored", "partitions", "connections"]
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 COUNTED_THINGS: tuple[Direction | Level, ...] = (*DIRECTIONS, *get_args(Level))
 
-# More distinct (topic, user, client id) keys than this in one instance on one broker are counted under OTHER: a client
-# that invents client ids cannot make the broker grow.
+# Keys (topic, user, client id) of one instance on one broker; further ones are counted under OTHER, so that invented
+# client ids cannot use up memory.
 USAGE_KEYS_PER_INSTANCE_MAX = 10_000
 OTHER = "(other)"
 
-# Longest name that is counted by; a client chooses its client id freely, memory and tables do not grow with it.
+# Length to which names are cut in keys, so that long client ids cannot use up memory and tables.
 NAME_CHARACTERS_MAX = 249
 
 
 def counted_name(name: str) -> str:
-    """What `name` is counted under: no NUL, no lone surrogates, bounded length. Two names that come to the same share a
-    counter from the beginning, since of two counters under one name readers would take the larger for the whole.
+    """Returns the name in a usage key: without NUL and lone surrogates, and of bounded length.
+
+    Names that become equal share one counter: of two counters with the same key, readers would take the larger value
+    for the sum.
     """
     return name.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()[:NAME_CHARACTERS_MAX]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageEvent:
-    """`sequence` grows by one per report of the broker incarnation (`broker_id`, `broker_epoch`); `at_ms` is its
-    wall time. `direction` says what is counted. `bytes` is how much: bytes, or a level's unit.
+    """Value of one counter in one report.
+
+    `sequence` grows by one with each report of the incarnation (`broker_id`, `broker_epoch`); `at_ms` is the report's
+    wall time. `direction` is the kind of counter, and `bytes` its value in bytes or in the unit of the level.
     """
 
     broker_id: int
@@ -59,7 +62,7 @@ class UsageEvent:
     requests: int
 
     def values(self) -> list[Any]:
-        """What it says, in the order of `FIELD_NAMES`."""
+        """Returns the values of the fields in the order of `FIELD_NAMES`."""
         return [getattr(self, name) for name in FIELD_NAMES]
 
     def to_json(self) -> builtins.bytes:
@@ -73,10 +76,9 @@ class UsageEvent:
         return cls(**dict(zip(FIELD_NAMES, values, strict=False)))
 
 
-# The order of the fields is the order of the values in a record. Tables and Spark's schema are made of these names
-# (`billing.pipeline.schema`).
+# The order of the values in a record. Tables and Spark's schema use these names (`billing.pipeline.schema`).
 FIELD_NAMES = tuple(field.name for field in fields(UsageEvent))
-# What a counter has counted, and which report says so; the other fields name the counter.
+# Fields with a counter's values, and fields of the report; the other fields are the counter's key.
 COUNTED = ("bytes", "requests")
 OF_REPORT = ("sequence", "at_ms")
 COUNTER_KEY = tuple(name for name in FIELD_NAMES if name not in (*COUNTED, *OF_REPORT))

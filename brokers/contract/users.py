@@ -1,4 +1,4 @@
-"""Users of an instance, as brokers keep them in ZooKeeper: with SCRAM verifiers, never with passwords (RFC 5802)."""
+"""Users of an instance as stored in ZooKeeper, with SCRAM verifiers and never with passwords (RFC 5802)."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-# Of an instance; what all their documents weigh follows from it.
+# Users of an instance; `instance_limits.USERS_BYTES_MAX` limits the weight of their documents.
 USERS_MAX: Final = 1_000
-# Of one user: an old and a new one while its clients change over.
+# Secrets of one user: an old and a new one while its clients change over.
 SECRETS_PER_USER_MAX: Final = 2
-# As it stands in ZooKeeper (`paths.sanitise`).
+# Length of a name as encoded in ZooKeeper (`paths.sanitise`).
 USER_NAME_BYTES_MAX: Final = 255
-# Mechanisms as AlterUserScramCredentials numbers them.
+# Numbers of the mechanisms in AlterUserScramCredentials.
 SCRAM_SHA_256: Final = 1
 SCRAM_SHA_512: Final = 2
 MECHANISM_NAMES: Final[Mapping[int, str]] = {SCRAM_SHA_256: "SCRAM-SHA-256", SCRAM_SHA_512: "SCRAM-SHA-512"}
-# As `hashlib` knows them, and how many bytes each makes.
+# Names of the digests in `hashlib`, and their sizes in bytes.
 DIGESTS: Final[Mapping[int, str]] = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 DIGEST_BYTES: Final[Mapping[int, int]] = {SCRAM_SHA_256: 32, SCRAM_SHA_512: 64}
-# As Kafka has them (KIP-554).
+# Kafka's limits (KIP-554).
 ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 16_384
-# Of a secret that the control plane makes, and what a user that does not exist seems to have.
+# Iterations of a secret that the control plane makes, which are also reported for users that do not exist.
 ITERATIONS: Final = 4_096
 SALT_BYTES: Final = 20
 SALT_BYTES_MAX: Final = 64
 SECRET_ID_BYTES_MAX: Final = 64
-# They mean something where principals are named.
+# Names with a meaning of their own in principals.
 RESERVED_NAMES: Final = frozenset({"ANONYMOUS", "*"})
-# Addresses of the REST API and of the console cannot name these: a client takes them for folders.
+# Names that cannot be in URLs of the REST API and the console, because clients resolve them as folders.
 DOT_NAMES: Final = frozenset({".", ".."})
 
 
 def scram_salt(instance_id: str, name: str, mechanism: int) -> bytes:
-    """Returns the salt of every secret that the control plane makes for a user, and of a user that does not exist.
+    """Returns the salt of every secret that the control plane makes for a user, existing or not.
 
-    A server names one salt before it knows which of two secrets a client has, so both must have the same one (RFC 5802
-    asks for one that nobody else has, and no two users share an instance and a name). A user that does not exist has
-    the same function: any other one, with a key or without, would tell which names exist.
+    A server sends one salt before it knows which of two secrets a client has, so both must have the same salt. It is
+    unique per user, as RFC 5802 requires, because no two users share an instance and a name. It is computed in the same
+    way for users that do not exist: any other function would disclose which names exist.
     """
     named = f"penstock scram salt/{instance_id}/{MECHANISM_NAMES[mechanism]}/{name}"
     return hashlib.sha256(named.encode()).digest()[:SALT_BYTES]
@@ -49,7 +49,7 @@ def scram_salt(instance_id: str, name: str, mechanism: int) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verifier:
-    """What proves a password under one mechanism without knowing it."""
+    """Verifier of a password for one mechanism, from which the password cannot be derived."""
 
     mechanism: int
     iterations: int
@@ -63,7 +63,7 @@ class Verifier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """One password, under one mechanism or several. `id` is shown to the owner, the password is not kept."""
+    """One password of a user, as verifiers for one or several mechanisms. `id` is shown to the owner."""
 
     id: str
     created_at_ms: int
@@ -72,8 +72,9 @@ class Secret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserDocument:
-    """`/ckafka/instances/<id>/users/<name>`. A superuser may do everything in its instance, whatever its ACLs say.
-    `expires_at_ms` is wall time, None = never.
+    """Document at `/ckafka/instances/<id>/users/<name>`.
+
+    A superuser may do everything in its instance, whatever the ACLs are. `expires_at_ms` is wall time, None for never.
     """
 
     name: str
@@ -84,7 +85,7 @@ class UserDocument:
     secrets: tuple[Secret, ...] = ()
 
     def is_usable(self, now_ms: int) -> bool:
-        """Whether it may sign in, and stay."""
+        """True if the user may sign in and stay signed in."""
         return not self.disabled and (self.expires_at_ms is None or now_ms < self.expires_at_ms)
 
     def to_json(self) -> bytes:
@@ -113,7 +114,7 @@ class UserDocument:
             name=body["name"],
             created_at_ms=body["created_at_ms"],
             superuser=bool(body.get("superuser", False)),
-            # Who cannot tell whether a user is disabled must not let it in.
+            # Without a default: a user whose state is unknown must not be let in.
             disabled=bool(body["disabled"]),
             expires_at_ms=body["expires_at_ms"],
             secrets=tuple(

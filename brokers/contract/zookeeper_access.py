@@ -1,6 +1,6 @@
-"""Who may do what in ZooKeeper's tree: two roles, brokers and the control plane, each with an identity of its own.
+"""Access lists of the nodes in ZooKeeper for two roles, brokers and the control plane, each with its own identity.
 
-Both make nodes, so both must know what a node's access list is. Pure; `TreeAccess.acl` is the whole table.
+Both create nodes, so both must know a node's access list. Pure; `TreeAccess.acl` returns it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CHANGE: Final = READ | WRITE | CREATE | DELETE
 ALL: Final = CHANGE | ADMIN
 DIGEST: Final = "digest"
 CLUSTERS_ROOT: Final = "/penstock"
-# Whom an instance's brokers believe is the control plane's to say.
+# Node with an instance's OAuth configuration, which only the control plane may write.
 OAUTH: Final = "oauth"
 CHROOT_PARTS: Final = 2  # as `paths.chroot` makes it
 _CERTIFICATES: Final = paths.instance_certificates("").rpartition("/")[2]
@@ -33,22 +33,22 @@ class Credentials(NamedTuple):
 
     @property
     def auth(self) -> tuple[str, str]:
-        """As kazoo's `auth_data` wants it."""
+        """The credentials in the form of kazoo's `auth_data`."""
         return DIGEST, f"{self.user}:{self.password}"
 
     @property
     def digest(self) -> str:
-        """How access lists name it; tells nobody the password."""
+        """The identity in access lists, which does not disclose the password."""
         raw = hashlib.sha1(f"{self.user}:{self.password}".encode(), usedforsecurity=False).digest()
         return f"{self.user}:{base64.b64encode(raw).decode()}"
 
 
 def read_credentials(file: Path) -> Credentials:
-    """Of a file that has `user:password`.
+    """Reads credentials from a file with `user:password`.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it has something else.
+        OSError: the file cannot be read.
+        ValueError: the file has another content.
     """
     user, colon, password = file.read_text(encoding="utf-8").strip().partition(":")
     if not user or not colon or not password or ":" in password:
@@ -65,18 +65,18 @@ class Grant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TreeAccess:
-    """The access lists of a cluster's tree, for the identities that are given by their digests."""
+    """Access lists of a cluster's tree, for the digests of the two identities."""
 
     broker: str
     control: str
 
     def acl(self, path: str) -> tuple[Grant, Grant]:
-        """Of a node, by its path below the cluster's chroot ("" is the chroot itself)."""
+        """Returns the access list of a node by its path below the cluster's chroot ("" is the chroot itself)."""
         brokers, control = _permissions(path)
         return Grant(brokers, self.broker), Grant(control, self.control)
 
     def absolute_acl(self, path: str) -> tuple[Grant, Grant]:
-        """Of a node at `CLUSTERS_ROOT` or below it, by its whole path."""
+        """Returns the access list of a node at or below `CLUSTERS_ROOT` by its whole path."""
         parts = path.split("/")
         if len(parts) <= CHROOT_PARTS:
             return Grant(READ | CREATE, self.broker), Grant(READ | CREATE | ADMIN, self.control)
@@ -84,10 +84,10 @@ class TreeAccess:
 
 
 def _permissions(path: str) -> tuple[int, int]:
-    """What brokers and the control plane may do. Only the control plane changes access lists.
+    """Returns the permissions of brokers and of the control plane. Only the control plane may change access lists.
 
-    What an operator promised a tenant (the instance document, its ports) and who may come in by certificate is the
-    control plane's to write; the rest of the tree is the brokers'.
+    The control plane writes the instance documents, their ports, certificates and OAuth configuration; brokers write
+    the rest of the tree.
     """
     if path != _CONTROL_ROOT and not path.startswith(f"{_CONTROL_ROOT}/"):
         return CHANGE, ADMIN | READ | _control_elsewhere(path)
@@ -95,7 +95,11 @@ def _permissions(path: str) -> tuple[int, int]:
 
 
 def _control_elsewhere(path: str) -> int:
-    """Quotas of a deleted instance are removed, and what a first instance needs may be made before any broker runs."""
+    """Returns the control plane's permissions beyond reading outside of its own tree.
+
+    It deletes the quotas of deleted instances, and creates the nodes that a first instance needs before any broker
+    runs.
+    """
     if path.startswith(("/config/users", "/config/clients", "/config/ips")):
         return DELETE
     return CREATE if path in ("", "/brokers") else 0

@@ -1,4 +1,4 @@
-"""A ZooKeeper that is spoken to under TLS: whom to believe, and what to show."""
+"""TLS settings of connections to ZooKeeper: the trusted authority and the client's certificate."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperTls:
-    """`ca_file` holds the authority of the servers' certificates, which name the hosts that they are reached under.
-    `certificate_file` holds key and certificate of who asks; "" where servers ask for none.
+    """TLS settings of a connection to ZooKeeper.
+
+    `ca_file` has the authority of the servers' certificates, which must name the servers' hosts. `certificate_file` has
+    the client's key and certificate, "" if servers request none.
     """
 
     ca_file: str
     certificate_file: str = ""
 
     def kazoo_options(self) -> dict[str, Any]:
-        """Arguments of kazoo's client."""
+        """Returns the arguments for kazoo's client."""
         own = self.certificate_file or None
         return {
             "use_ssl": True,
@@ -29,5 +31,5 @@ class ZooKeeperTls:
 
 
 def zookeeper_tls(ca_file: str, certificate_file: str) -> ZooKeeperTls | None:
-    """None where no authority is named: ZooKeeper is then spoken to in the clear."""
+    """Returns the TLS settings, None without an authority, in which case connections are not encrypted."""
     return ZooKeeperTls(ca_file=ca_file, certificate_file=certificate_file) if ca_file else None

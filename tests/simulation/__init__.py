@@ -1,5 +1,5 @@
-"""The seeded simulator: parts of the data plane driven at random, with a disk and a clock that obey the test.
+"""Seeded simulator: drives parts of the data plane at random, with a simulated disk and clock.
 
-`python -m tests.simulation` runs it (`make simulate`); the suites run the same parts over scripted and small random
-runs.
+`python -m tests.simulation` runs it (`make simulate`); the test suites run the same parts with scripted and small
+random runs.
 """

@@ -1,6 +1,6 @@
-"""`make simulate PART=… SEED=… STEPS=…`: one part of the data plane at random, for as long as one likes.
+"""Command line of the simulator: `make simulate PART=… SEED=… STEPS=…` drives one part of the data plane at random.
 
-Ends with 0, or with 1 and the history that leads to the broken promise. The same seed takes the same steps.
+It exits with 0, or with 1 and the history that led to a broken promise. A seed always takes the same steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.simulation.run_log import LogRun
 from tests.simulation.scheduling.run import SchedulingRun
 
 STEPS = 20_000
-# A run begins again after so many steps, with a seed of its own: what fails is told in one screen or two.
+# Steps of a run, after which another begins with its own seed, so that the history of a failure stays short.
 STEPS_OF_RUN = {"capacity": 3_000, "log": 400, "cluster": 500, "coordinators": 500, "flow": 500, "scheduling": 200}
 CHECKED_EVERY = 50
 HISTORY_SHOWN = 120
@@ -34,13 +34,13 @@ class Run(Protocol):
     def step(self) -> None: ...
 
     def check(self) -> None:
-        """All of it, as it is; a run may leave it to its steps."""
+        """Checks the whole state; a run may do so in its steps instead."""
 
     def finish(self) -> None:
-        """What must hold once nothing goes wrong any more."""
+        """Ends all faults and checks what must hold then."""
 
     def close(self) -> None:
-        """Gives back what the run took; call it whatever happened."""
+        """Releases the resources of the run; to be called in any case."""
 
 
 PARTS: dict[str, Callable[[int, Path], Run]] = {
@@ -54,7 +54,7 @@ PARTS: dict[str, Callable[[int, Path], Run]] = {
 
 
 def simulate(part: str, seed: int, steps: int) -> int:
-    """Runs one seed; answers the steps that were taken. Raises whatever a broken promise raises, with its history."""
+    """Runs one seed and returns the number of steps. Raises the error of a broken promise with its history."""
     with quick_directory() as home:
         run = PARTS[part](seed, home)
         try:
@@ -89,7 +89,7 @@ def main() -> int:
 
 
 def _run_from(first_seed: int, options: argparse.Namespace) -> list[int]:
-    """Seeds one after the other until the steps are taken; answers those that failed."""
+    """Runs seeds one after the other until the steps are used up; returns the seeds that failed."""
     steps_of_run = STEPS_OF_RUN[options.part]
     began_s, began_cpu_s = time.monotonic(), time.process_time()
     failed: list[int] = []

@@ -1,4 +1,4 @@
-"""What must hold of a log that was opened after a crash, found by reading all of it (LOG-22 to LOG-41)."""
+"""Checks of a log that was opened after a crash, by reading all of it (LOG-22 to LOG-41)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ_BYTES = 700
 
 
 def read_all(log: Log) -> tuple[list[tuple[int, Record]], list[BatchHeader]]:
-    """Every record from the start of the log, as a consumer reads it: slice after slice."""
+    """Returns all records and batch headers of a log, read slice by slice like a consumer."""
     records: list[tuple[int, Record]] = []
     headers: list[BatchHeader] = []
     offset = log.log_start_offset
@@ -39,7 +39,7 @@ def read_all(log: Log) -> tuple[list[tuple[int, Record]], list[BatchHeader]]:
 
 
 def check_promises(partition: Partition, model: Promises, step: int, *, power_lost: bool) -> list[Written]:
-    """Nothing that was promised is missing, nothing is invented, offsets are dense. Answers what is there."""
+    """Checks that no promised record is missing, none is invented, and offsets are dense; returns the records."""
     log = partition.log
     promise = model.at(step)
     partition.check()
@@ -52,7 +52,7 @@ def check_promises(partition: Partition, model: Promises, step: int, *, power_lo
     )
     records, headers = read_all(log)
     offsets = [offset for offset, _ in records]
-    # Of a log that was never flushed nothing is promised after a power loss, not even that what is left is a prefix.
+    # Nothing is promised about a log that was never flushed after a power loss, not even that a prefix is left.
     if promise.lost_end or not power_lost:
         assert offsets == list(range(start, end)), f"offsets of {start} to {end} have holes"
     assert offsets == sorted(set(offsets))
@@ -71,7 +71,9 @@ def check_promises(partition: Partition, model: Promises, step: int, *, power_lo
 
 
 def check_compacted(partition: Partition, model: Promises, step: int, *, power_lost: bool) -> None:
-    """Of every key the latest record is there, and what else is there was written there (CMP-3 to CMP-5)."""
+    """Checks that the latest record of every key is present, and that all others were written at their offsets (CMP-3
+    to CMP-5).
+    """
     log = partition.log
     promise = model.at(step)
     partition.check()
@@ -87,7 +89,7 @@ def check_compacted(partition: Partition, model: Promises, step: int, *, power_l
         latest[record.key] = offset
     for offset in range(least_end):
         (written,) = model.candidates(offset, step)
-        # Or one that came after it; what is cleaned away must have left that on the disk.
+        # A later record may be present instead; cleaning removes a record only when a later one is on disk.
         assert latest.get(written.record.key, -1) >= offset, f"the latest value of {written.record.key!r} is gone"
     check_lookups(log, records)
 
@@ -102,9 +104,9 @@ def _check_epochs(log: Log, headers: list[BatchHeader]) -> None:
         )
 
 
-def _check_producers(log: Log, found: list[Written]) -> None:
-    """The last batch of every producer is known as such: sent again, it is not written again."""
-    latest = {written.producer_id: written for written in found if written.producer_id >= 0}
+def _check_producers(log: Log, batches: list[Written]) -> None:
+    """Checks that the last batch of every producer is recognised as a duplicate when it is sent again."""
+    latest = {written.producer_id: written for written in batches if written.producer_id >= 0}
     for producer, written in latest.items():
         known = log.producers.check(producer, 0, written.first_sequence, written.last - written.first)
         assert isinstance(known, CachedBatch), f"producer {producer} may repeat offset {written.first}: {known}"
@@ -113,9 +115,9 @@ def _check_producers(log: Log, found: list[Written]) -> None:
 
 
 def check_transactions(log: Log) -> None:
-    """Which transactions are open, and which each segment lists as aborted, is what the batches say (LOG-12, IDE-10).
+    """Checks the open transactions, and the aborted ones in each segment's index, against the batches (LOG-12, IDE-10).
 
-    A log that lost its beginning may know of older ones.
+    A log that has lost its beginning is not checked, because it may know older transactions.
     """
     if log.log_start_offset:
         return
@@ -140,7 +142,7 @@ def check_transactions(log: Log) -> None:
 
 
 def check_lookups(log: Log, records: list[tuple[int, Record]]) -> None:
-    """Indexes against a scan of the files, by offset and by time (LOG-11, LOG-26)."""
+    """Checks look-ups by offset and by time against a scan of the files (LOG-11, LOG-26)."""
     for segment in log.segments:
         scan = list(segment.headers(0))
         times = [header.max_timestamp for _, header in scan]
@@ -168,7 +170,7 @@ def check_lookups(log: Log, records: list[tuple[int, Record]]) -> None:
 
 
 def check_files(directory: Path, log: Log) -> None:
-    """No debris, and a file for each segment that was ever written."""
+    """Checks that no debris is left, and that all files belong to segments."""
     names = {path.name for path in directory.iterdir()}
     assert not [name for name in names if DEBRIS.search(name)], f"debris is left: {sorted(names)}"
     bases = {f"{segment.base_offset:020d}" for segment in log.segments}

@@ -1,4 +1,4 @@
-"""Seeds in chunks, so that test processes beside each other share them and a failure is told early."""
+"""Chunks of seeds, which parallel test processes share, so that a failure is reported early."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ SEEDS_OF_CHUNK = 25
 
 
 def chunks(first_seed: int, seeds: int) -> list[range]:
-    """`seeds` from `first_seed` on."""
+    """Divides `seeds` seeds from `first_seed` on into chunks."""
     end = first_seed + seeds
     return [range(at, min(at + SEEDS_OF_CHUNK, end)) for at in range(first_seed, end, SEEDS_OF_CHUNK)]
 
 
 def seeds_wanted(variable: str, short: int, long: int, first_seed: int, days: int = 7) -> tuple[int, int]:
-    """The first seed and how many: all from `first_seed` on in a long run or where the environment says how many; else
-    the day's, which in `days` days are `short * days` different ones.
+    """Returns the first seed and the number of seeds.
+
+    In a long run, or if the environment has a number, these start at `first_seed`. Otherwise they are those of the day,
+    of which there are `short * days` different ones in `days` days.
     """
     count = depth.number_from(variable, short, long)
     if depth.LONG or os.environ.get(variable):
@@ -30,12 +32,12 @@ def seeds_wanted(variable: str, short: int, long: int, first_seed: int, days: in
 
 
 def sent(seeds: range) -> str:
-    """What a test of these seeds is called."""
+    """Returns the test id of a chunk of seeds."""
     return f"{seeds.start}-{seeds.stop - 1}"
 
 
 def run_seeds(part: str, seeds: range, capsys: pytest.CaptureFixture[str]) -> None:
-    """All of them, and says how fast that was."""
+    """Runs a chunk of seeds and prints the speed."""
     steps = STEPS_OF_RUN[part]
     began_s, began_cpu_s = time.monotonic(), time.process_time()
     for seed in seeds:

@@ -1,9 +1,9 @@
-"""What a crash leaves of a recorded run: of the process, or of the machine.
+"""Remains of a recorded run after a crash of the process or of the machine.
 
-A killed process loses nothing that a system call has done; the call it died in may have written a part. A machine that
-loses power keeps what was synced. Of everything else it may keep any part: of each file some of the writes since its
-last fsync, torn or as zeros; of each directory some of the changes since it was synced, in their order, since
-file systems keep that order (a journal, a log or copy on write). Files and directories are at odds with one another.
+A killed process loses nothing that a system call has done; the call in progress may have written a part. A machine that
+loses power keeps synced data, and any part of the rest: of each file some of the writes since its last fsync, torn or
+as zeros; of each directory some of the changes since its last sync, in their order, which file systems preserve (a
+journal, a log or copy on write). Files and directories are independent of each other.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tests.simulation.tree import NAMES, SYNC, TRUNCATE, WRITE, Op, Tree
 
 Listing = dict[str, bytes | None]
 
-PAGE_BYTES: Final = 512  # what of a write reaches a disk as a whole
+PAGE_BYTES: Final = 512  # the unit of a write that reaches a disk as a whole
 
 
 def after_kill(start: Tree, ops: Sequence[Op], step: int) -> Iterator[Listing]:
-    """The process died before operation `step`, or in the middle of it."""
+    """Yields the remains if the process died before operation `step`, or in the middle of it."""
     tree = start.copy()
     for op in ops[:step]:
         tree.apply(op)
@@ -34,7 +34,7 @@ def after_kill(start: Tree, ops: Sequence[Op], step: int) -> Iterator[Listing]:
 
 
 class Unsynced:
-    """The operations before a step, parted into those that are durable and, per inode, those that are not."""
+    """Operations before a step: the durable ones applied, and the others by inode."""
 
     def __init__(self, start: Tree, ops: Sequence[Op], step: int) -> None:
         waiting: dict[tuple[int, bool], list[Op]] = {}
@@ -56,7 +56,7 @@ class Unsynced:
         return bool(self.data or self.names)
 
     def left(self, names: dict[int, list[Op]], data: dict[int, list[Op]], zeroed: Sequence[Op] = ()) -> Listing:
-        """The listing with some of what was not durable; `zeroed` writes gave a file its length and nothing else."""
+        """Returns the listing with some unsynced operations; `zeroed` writes only extend their files with zeros."""
         tree = self.durable.copy()
         for name in names.values():
             for op in name:
@@ -70,7 +70,7 @@ class Unsynced:
 
 
 def after_power_loss(start: Tree, ops: Sequence[Op], step: int, dice: random.Random, draws: int) -> Iterator[Listing]:
-    """The extremes, then `draws` at random."""
+    """Yields the remains after a power loss: the extremes, then `draws` random ones."""
     unsynced = Unsynced(start, ops, step)
     if not unsynced:
         return
@@ -84,20 +84,20 @@ def after_power_loss(start: Tree, ops: Sequence[Op], step: int, dice: random.Ran
         yield _drawn(unsynced, dice)
 
 
-def _drawn(found: Unsynced, dice: random.Random) -> Listing:
-    names = {node: ops[: dice.randint(0, len(ops))] for node, ops in found.names.items()}
+def _drawn(unsynced: Unsynced, dice: random.Random) -> Listing:
+    names = {node: ops[: dice.randint(0, len(ops))] for node, ops in unsynced.names.items()}
     data: dict[int, list[Op]] = {}
-    for node, ops in found.data.items():
+    for node, ops in unsynced.data.items():
         kept = ops[: dice.randint(0, len(ops))]
         data[node] = [_worn(op, dice) for op in kept] if dice.random() < 0.5 else kept
         if len(kept) < len(ops) and ops[len(kept)].kind == WRITE and dice.random() < 0.5:
             torn = ops[len(kept)]
             data[node].append(torn._replace(data=torn.data[: dice.randint(0, len(torn.data))]))
-    return found.left(names, data)
+    return unsynced.left(names, data)
 
 
 def _worn(op: Op, dice: random.Random) -> Op:
-    """A write of which some pages never came: they read as zeros."""
+    """Returns a write with some pages lost, which read as zeros."""
     if op.kind == TRUNCATE or dice.random() < 0.5:
         return op
     content = bytearray(op.data)

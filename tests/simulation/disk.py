@@ -1,9 +1,8 @@
-"""A disk that writes down what is done to it, so that any crash can be played afterwards (LOG-41, TST-1).
+"""Disk that records all changes, so that any crash can be replayed afterwards (LOG-41, TST-1).
 
-The storage runs on real files, through the functions of `os` that it calls anyway; while `recording`, those functions
-also note each change as an operation on inodes and directory entries. What a crash leaves is then a choice among these
-operations (`tests.simulation.crashes`). `before` is asked ahead of every operation and may raise instead: a failing
-disk.
+The storage uses real files through the functions of `os`. While `recording`, these functions also record each change as
+an operation on inodes and directory entries. The remains of a crash are then a choice among these operations
+(`tests.simulation.crashes`). `before` is called before every operation and may raise an error of the disk.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from unittest import mock
 
 from tests.simulation.tree import CREATE, MKDIR, RENAME, SYNC, TOP, TRUNCATE, UNLINK, WRITE, Op, Tree
 
-# Every function that the storage may change a disk with (tests/shape/test_storage_port.py).
+# All functions with which the storage changes a disk (tests/shape/test_storage_port.py).
 PORT: Final = (
     "open", "close", "write", "pwrite", "ftruncate", "fsync", "fdatasync",
     "rename", "replace", "unlink", "mkdir", "rmdir",
@@ -28,16 +27,16 @@ Real = Callable[..., Any]
 
 
 class Disk:
-    """Everything below `top`. `ops` are the changes since `start`, in order."""
+    """A recorded directory `top`; `ops` are the changes since `start`, in order."""
 
     def __init__(self, top: Path) -> None:
-        """`top` exists; what lies in it is taken as durable."""
+        """Begins with the contents of the existing directory `top`, which count as durable."""
         self.top = top
         self.ops: list[Op] = []
         self.before: Callable[[Op], None] | None = None
         self.tree = Tree()
         self._last_node = TOP
-        self._nodes: dict[int, int] = {}  # of open descriptors
+        self._nodes: dict[int, int] = {}  # inodes of open descriptors
         self._take_in(top, TOP)
         self.start = self.tree.copy()
 
@@ -55,7 +54,7 @@ class Disk:
         return self._last_node
 
     def end_process(self) -> None:
-        """What the end of a process does to its descriptors."""
+        """Closes all descriptors, as the end of a process does."""
         for fd in list(self._nodes):
             with contextlib.suppress(OSError):
                 os.close(fd)
@@ -63,7 +62,7 @@ class Disk:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Disk]:
-        """The functions of `os` in PORT go through this disk; what lies elsewhere is left alone."""
+        """Replaces the functions of `os` in PORT; changes outside of `top` are not recorded."""
         with contextlib.ExitStack() as patches:
             for name in PORT:
                 act = getattr(self, f"_{'rename' if name == 'replace' else name}")
@@ -73,7 +72,7 @@ class Disk:
     # -- finding things -----------------------------------------------------------------------------------------------
 
     def _place(self, path: Any, dir_fd: int | None = None) -> tuple[int, str]:
-        """(directory, name) of a path; ELSEWHERE if it is not below `top`."""
+        """Returns (directory, name) of a path, ELSEWHERE if it is not below `top`."""
         if dir_fd is not None:
             return self._nodes.get(dir_fd, -1), os.fspath(path)
         text, top = os.fspath(path), os.fspath(self.top)
@@ -127,7 +126,7 @@ class Disk:
         node = self._nodes.get(fd)
         if node is None:
             return real(fd, data)
-        # The storage appends only: to a log (O_APPEND), or to a file that it has just emptied.
+        # The storage only appends: to a log (O_APPEND), or to a file that it has just truncated.
         return self._put(node, len(self.tree.files[node]), data, lambda: real(fd, data))
 
     def _pwrite(self, real: Real, fd: int, data: Any, position: int) -> int:
@@ -181,7 +180,7 @@ class Disk:
             self._do(Op(MKDIR, node, name, self._fresh()), lambda: real(path, *mode))
 
     def _name_of(self, node: int) -> str:
-        """For people who read a history."""
+        """Returns the name of an inode for the history."""
         for entries in self.tree.directories.values():
             for name, child in entries.items():
                 if child == node:

@@ -1,4 +1,4 @@
-"""One partition of a table, driven step by step on a recorded disk beside the list that it must equal."""
+"""Simulated log of one partition on a recorded disk, with the model that it must equal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CODECS: Final = (0, 0, 0, 1, 4)
 
 
 def opened(top: Path) -> PartitionTable:
-    """A table over `top` as a broker starts it, without anybody leading."""
+    """Opens a table over `top` like a broker at its start, without leaderships."""
     settings = StorageSettings(
         roots=(top,), broker_id=1, cluster_id="c", defaults=CONFIG, retention_interval_ms=0, open_files_max=4
     )
@@ -42,7 +42,7 @@ def opened(top: Path) -> PartitionTable:
 
 
 class SimulatedLog:
-    """Steps that a broker can take. Every one of them tells the model what it promised, and when."""
+    """Steps that a broker can take; each one records its promises in the model."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class SimulatedLog:
         codec: int = 0,
         transactional: bool = False,
     ) -> None:
-        """One batch; `producer` >= 0 numbers it. Sent twice now and then: the second time nothing is written."""
+        """Appends one batch, with sequence numbers if `producer` >= 0; sometimes it is sent twice and written once."""
         records = []
         for _ in range(count):
             self.numbered += 1
@@ -96,7 +96,7 @@ class SimulatedLog:
             sequence = self.sequences.get(producer, 0)
             self.sequences[producer] = sequence + count
         base = self.model.end
-        # It may be there from the first of its bytes on, and is promised when it was answered.
+        # The batch may be present as soon as its first bytes are written, and is promised once it is acknowledged.
         self.model.write(records, self.epoch, producer, sequence)
         for again in range(2 if producer >= 0 and count % 2 else 1):
             data = build_batch(
@@ -115,7 +115,7 @@ class SimulatedLog:
         self.model.promise(self.step, killed_end=self.model.end)
 
     def mark(self, producer: int, *, committed: bool) -> None:
-        """Ends the producer's transaction."""
+        """Appends a marker that ends the producer's transaction."""
         marker = end_marker(
             COMMIT if committed else ABORT,
             timestamp_ms=self.now_ms,
@@ -130,7 +130,7 @@ class SimulatedLog:
         self.model.promise(self.step, killed_end=self.model.end)
 
     def learn_sequences(self) -> None:
-        """Producers go on where the log says that they are."""
+        """Continues the producers' sequences from the log."""
         known = self.partition.log.producers.producers.items()
         self.sequences = {id_: entry.batches[-1].last_sequence + 1 for id_, entry in known if entry.batches}
 
@@ -150,10 +150,10 @@ class SimulatedLog:
         batch.finish()
         self.model.promise(self.step, lost_end=self.model.end)
 
-    # -- taking away --------------------------------------------------------------------------------------------------
+    # -- removing -----------------------------------------------------------------------------------------------------
 
     def retain(self, keep_bytes: int) -> None:
-        """One round of retention by size, and the removal of what the last rounds gave up."""
+        """Runs one round of retention by size, which also deletes the segments of earlier rounds."""
         self.model.promise(self.step, start_most=self.model.end)
         self.table.update_config(TOPIC, {**self.config, "retention.bytes": str(keep_bytes)})
         self.now_ms += 1
@@ -177,7 +177,7 @@ class SimulatedLog:
         self.model.promise(self.step, killed_start_least=start, lost_start_least=start)
 
     def truncate(self, offset: int) -> None:
-        """As a follower does; the leader's next records take the offsets."""
+        """Truncates the log like a follower; the next records reuse the offsets."""
         log = self.partition.log
         target = max(offset, log.log_start_offset)
         result = log.position_of(target) if target < log.log_end_offset else None
@@ -199,7 +199,7 @@ class SimulatedLog:
         self.elect()
 
     def clean(self) -> None:
-        """One run of the cleaner over whatever is closed, as the broker goes about it, but in this process."""
+        """Runs the cleaner over closed segments like a broker, but in this process."""
         cleaner = Cleaner(self.table, CleanerSettings())
         work = cleaner.plan(self.now_ms)
         assert work is not None
@@ -222,7 +222,7 @@ class SimulatedLog:
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def restart(self) -> None:
-        """A clean stop and a start."""
+        """Stops cleanly and starts again."""
         self.table.close(broker_epoch=1)
         assert not self.table.offline_directories
         assert (self.top / checkpoints.RECOVERY_POINTS).exists()

@@ -1,4 +1,4 @@
-"""Every crash of a recorded run, tried: killed or without power at each operation, and once more during the start."""
+"""Matrix of crashes of a recorded run: a kill or a power loss at each operation, and another one during the start."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from tests.simulation.tree import materialise
 
 MEMORY: Final = Path("/dev/shm")
 
-# What is left in this directory, of a crash before this operation, with the power lost or not, is as it must be.
+# Check of a directory after a crash before an operation; the last argument is True for a power loss.
 Check = Callable[[Path, int, bool], None]
 
 
 class Effort(NamedTuple):
-    """Kills are tried at every operation. Power losses at every so manieth, with the extremes and some `draws`; every
-    so manieth start is crashed itself. Of all operations a piece `(number from 0, of how many)`.
+    """Effort of a crash matrix.
+
+    Kills are tried at every operation, power losses at every `power_lost_every`-th one, with the extremes and `draws`
+    random remains. Some of the starts are crashed themselves. `piece` is a part of all operations as `(number from 0,
+    count)`.
     """
 
     power_lost_every: int = 1
@@ -33,13 +36,13 @@ class Effort(NamedTuple):
     piece: tuple[int, int] = (0, 1)
 
     def steps(self, first: int, end: int) -> range:
-        """The piece of the operations from `first` to before `end`."""
+        """Returns the part of the operations from `first` up to `end` that is in the piece."""
         number, count = self.piece
         return range(first + (end - first) * number // count, first + (end - first) * (number + 1) // count)
 
 
 class Tried(NamedTuple):
-    """How many crashes there were, and how many starts on different remains."""
+    """Numbers of crashes and of starts on different remains."""
 
     crashes: int
     starts: int
@@ -47,13 +50,13 @@ class Tried(NamedTuple):
 
 @contextmanager
 def quick_directory() -> Iterator[Path]:
-    """In memory where that can be had: thousands of directories come and go."""
+    """Yields a temporary directory, in memory if possible, because thousands of directories are made in it."""
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as result:
         yield Path(result)
 
 
 class _Remains:
-    """Directories made of listings, each different one once."""
+    """Directories that are made from listings, once for each different listing."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -78,7 +81,7 @@ class _Remains:
 def crashes(
     disk: Disk, dice: random.Random, effort: Effort, first_step: int = 0
 ) -> Iterator[tuple[int, bool, Listing]]:
-    """(operation, whether power was lost, what is left)."""
+    """Yields (operation, is power loss, remains)."""
     for step in effort.steps(first_step, len(disk.ops) + 1):
         for listing in after_kill(disk.start, disk.ops, step):
             yield step, False, listing
@@ -88,7 +91,7 @@ def crashes(
 
 
 def _started(top: Path) -> Disk:
-    """A start on what is left, recorded, with its process gone after it."""
+    """Records a start on the remains of a crash, and ends its process."""
     disk = Disk(top)
     with disk.recording():
         opened(top)
@@ -99,8 +102,10 @@ def _started(top: Path) -> Disk:
 def crash_everywhere(
     home: Path, disk: Disk, check: Check, effort: Effort, facts: Callable[[int], object], first_step: int = 0
 ) -> Tried:
-    """Runs `check` on everything that a crash may leave. `facts`: what was promised by an operation; the same remains
-    are looked at once for the same promises. Raises AssertionError with the history that leads there.
+    """Runs `check` on all possible remains of crashes.
+
+    `facts` returns the promises at an operation; equal remains are checked once for equal promises. Raises
+    AssertionError with the history that leads there.
     """
     remains = _Remains(home)
     dice = random.Random(len(disk.ops))

@@ -1,4 +1,4 @@
-"""What a log has promised by each moment of a run: a list of records, and how far of it must survive which crash."""
+"""Promises of a log at each time of a run: its records, and the part that must survive a kill or a power loss."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ NEVER: Final = 1 << 62
 
 
 class Written(NamedTuple):
-    """A record appended at some offset, in the batch from `first` to `last`, and until when it may be found there."""
+    """A record in the batch from `first` to `last`, and the operation until which it may be present."""
 
     record: Record
     epoch: int
     producer_id: int
-    first_sequence: int  # of its batch, -1 for none
+    first_sequence: int  # first sequence number of its batch, -1 for none
     first: int
     last: int
     gone_at: int = NEVER
 
 
 class Promise(NamedTuple):
-    """Offsets. A kill leaves everything below `killed_end`, a power loss everything below `lost_end`; in both cases
-    from wherever the log may start.
+    """Promised offsets: a kill leaves everything below `killed_end`, a power loss everything below `lost_end`, in both
+    cases from the possible starts of the log on.
     """
 
     killed_end: int = 0
@@ -34,7 +34,7 @@ class Promise(NamedTuple):
 
 
 class Promises:
-    """The model: `at(step)` is what holds for a crash before operation `step` of the disk."""
+    """The model: `at(step)` returns the promise for a crash before operation `step` of the disk."""
 
     def __init__(self) -> None:
         self._held: list[tuple[int, Promise]] = [(0, Promise())]
@@ -46,7 +46,7 @@ class Promises:
         return self._held[-1][1]
 
     def promise(self, step: int, **changes: int) -> None:
-        """From operation `step` on."""
+        """Changes the promise from operation `step` on."""
         self._held.append((step, self.last._replace(**changes)))
 
     def at(self, step: int) -> Promise:
@@ -60,18 +60,18 @@ class Promises:
         self.end = last + 1
 
     def take_back(self, offset: int, step: int) -> None:
-        """The log was truncated, durably."""
+        """Notes a durable truncation of the log."""
         for at in range(offset, self.end):
             self._written[at][-1] = self._written[at][-1]._replace(gone_at=step)
         self.end = offset
 
     def candidates(self, offset: int, step: int) -> list[Written]:
-        """What may lie at an offset after a crash at `step`, the latest last."""
+        """Returns the records that may be at an offset after a crash at `step`, the latest last."""
         return [result for result in self._written.get(offset, []) if step < result.gone_at]
 
     @classmethod
     def resumed(cls, found: list[Written], start: int, end: int) -> Promises:
-        """After a crash that was checked: the records that were found are the whole truth, and on the disk."""
+        """Makes a model after a checked crash, in which the present records are durable."""
         model = cls()
         model.end = end
         for offset, written in enumerate(found, start):

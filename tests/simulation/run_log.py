@@ -1,4 +1,4 @@
-"""A log driven at random by a seed: everything a broker does to it, restarts, kills and power cuts at any operation."""
+"""A run of the log simulation: operations of a broker, restarts, kills and power cuts at any operation, by a seed."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.simulation.log import CODECS, SimulatedLog
 from tests.simulation.promises import Promises
 from tests.simulation.tree import materialise
 
-# How often each step is taken.
+# Weights of the steps in the random choice.
 WEIGHTS: Final = {
     "append": 60, "roll": 6, "flush": 8, "elect": 3, "retain": 3, "delete_records": 3, "truncate": 3, "restart": 3,
     "kill": 4, "lose_power": 4,
 }  # fmt: skip
-# A crash is somewhere among the last operations of the disk.
+# A crash is at one of this many last operations of the disk.
 CRASHED_WITHIN_OPS: Final = 60
 DRAWS: Final = 2
 
 
 class LogRun:
-    """`history` tells every step in words; `step` raises AssertionError when a promise is broken."""
+    """A run of a log. `history` describes every step; `step` raises AssertionError for a broken promise."""
 
     def __init__(self, seed: int, home: Path) -> None:
         self.dice = random.Random(seed)
@@ -63,15 +63,15 @@ class LogRun:
         return (max(end - dice.randint(0, 30), 0),) if name == "truncate" else ()
 
     def check(self) -> None:
-        """All of it, as it is."""
+        """Checks the whole log."""
         with self._disk.recording():
             check_promises(self.log.partition, self.log.model, self.log.step, power_lost=False)
 
     def finish(self) -> None:
-        """`check` has seen all of it."""
+        """Does nothing: `check` checks everything."""
 
     def close(self) -> None:
-        """Leaves no descriptor behind."""
+        """Closes all descriptors."""
         self._disk.end_process()
 
     def _crash(self, *, power_lost: bool) -> None:
@@ -96,7 +96,7 @@ class LogRun:
             result = check_promises(again.partition, before.model, step, power_lost=power_lost)
             check_files(Path(held.directory), held)
         if len(result) < held.log_end_offset - held.log_start_offset:
-            # Never flushed, and nothing is promised of it then: another one begins.
+            # The log was never flushed, so nothing is promised about it; the run begins another one.
             self.history.append("what is left has holes; begin again")
             self._begin_again()
             return

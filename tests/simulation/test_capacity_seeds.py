@@ -1,4 +1,4 @@
-"""Storage of instances in the simulator: sum stored ≤ bought at every moment, and what the shortening leaves alone."""
+"""Simulated storage of instances: the stored bytes never exceed the bought ones, and shortening leaves enough."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_storage_of_a_seed_keeps_its_promises(seed: int) -> None:
 
 
 def test_simulated_instances_are_filled_and_shortened() -> None:
-    """Or the promises would be kept by nothing that happens."""
+    """Otherwise the runs would not test the promises."""
     worlds = [run(seed, STEPS) for seed in range(6)]
     instances = [instance for world in worlds for instance in world.instances]
 
@@ -32,7 +32,7 @@ def test_simulated_instances_are_filled_and_shortened() -> None:
 
 
 def grants_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """A report is taken as if nothing were under way, and what a broker has left does not count."""
+    """Allocates a tenth more than the budget."""
     update = StorageLedger._delta
 
     def planted(self: StorageLedger, account, line, free_bytes, budget_bytes):  # type: ignore[no-untyped-def]
@@ -42,12 +42,12 @@ def grants_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def moves_are_believed_at_once(patch: pytest.MonkeyPatch) -> None:
-    """Who leads less is believed before the others say that they lead more."""
+    """Applies a decrease of use before the other brokers have reported."""
     patch.setattr(StorageLedger, "_used", lambda _self, _account, _broker_id, share: share.used_bytes)
 
 
 def freed_bytes_are_freed_again(patch: pytest.MonkeyPatch) -> None:
-    """What was freed since the controller counted is forgotten."""
+    """Ignores bytes that were freed since the controller's answer."""
     excess = shortening.excess_bytes
 
     def planted(figures: StorageFigures) -> int:
@@ -62,7 +62,7 @@ def floor_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def every_broker_frees_all(patch: pytest.MonkeyPatch) -> None:
-    """Not the part that it holds."""
+    """Makes every broker free the whole excess instead of its part."""
     patch.setattr(
         shortening,
         "excess_bytes",
@@ -71,7 +71,7 @@ def every_broker_frees_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def moves_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
-    """What two brokers count is taken for what there is."""
+    """Does not wait after a leader change, when two brokers count the same partition."""
     patch.setattr(World, "moved_ms", 0)
 
 

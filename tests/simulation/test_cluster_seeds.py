@@ -1,6 +1,4 @@
-"""The cluster at random (PRODUCT: a failure found is a failure tested): seeds that once failed, some that did not, and
-that the same seed takes the same steps.
-"""
+"""Simulated cluster: seeds that once failed, some others, and the determinism of seeds."""
 
 from __future__ import annotations
 
@@ -13,20 +11,20 @@ from tests.simulation.matrix import quick_directory
 from tests.testkit import depth
 
 STEPS = STEPS_OF_RUN["cluster"]
-# 18: who lost its session and kept its connections fetched on in the name of its earlier incarnation, and never came
-# back into an ISR. 24: a session that ended while its broker stood still between two steps of its start took the
-# registration along, and nobody noticed. 317: of two readings of ZooKeeper at a time the older one was published last,
-# and a broker that had come back in between was never seen again. 30313: who stood still between reading a topic and
-# its states had somebody in sync that was no replica; a leader would not have waited for that one. 25, 30: somebody who
-# had told of a deletion was killed before it was on disk, and led with the records back. 20049, 20125, 20163: who led a
-# topic wrote its ISR over the state of the one made again under its name. 20136: of a topic made again with fewer
-# partitions the others stayed. 20208: a controller that was just elected, and had a late image, deleted the topic made
-# again. 30230: a power cut took the id of a log that was not flushed yet, and the log was taken for the one made again.
-# 10365: a topic was being deleted as a broker started, and made again elsewhere; the broker kept the log. 10592: a log
-# took over the high watermark of the one of its name that had been deleted before the last start. 20147: a disk failed
-# while DeleteRecords waited for followers, and the answer was that all had deleted. 10998: a topic that was deleted
-# while a broker read everything at its start was taken for one that makes no sense. 30627: the log of a topic that was
-# made again, and was being deleted again, while its broker was away stayed for ever.
+# 18: a broker that lost its session but kept its connections went on fetching as its earlier incarnation, and never
+# returned to an ISR. 24: a session ended while its broker was paused between two steps of its start, which removed the
+# registration unnoticed. 317: of two simultaneous reads of ZooKeeper the older one was published last, and a broker
+# that had returned in between was never seen again. 30313: a broker paused between reading a topic and its states had a
+# broker in sync that was no replica, for which a leader would not have waited. 25, 30: a broker that had reported a
+# deletion was killed before it was on disk, and led with the records back. 20049, 20125, 20163: a leader wrote its ISR
+# over the state of the topic that was created again under the name. 20136: a topic was created again with fewer
+# partitions, and the others stayed. 20208: a newly elected controller with an outdated image deleted the topic that was
+# created again. 30230: a power cut lost the id of an unflushed log, which was then used for the topic created again.
+# 10365: a topic was being deleted when a broker started, and created again elsewhere; the broker kept the log. 10592: a
+# log got the high watermark of a log of the same name that had been deleted before the last start. 20147: a disk failed
+# while DeleteRecords waited for followers, and the response said that all had deleted. 10998: a topic that was deleted
+# while a starting broker read everything was reported as malformed. 30627: the log of a topic that was created and
+# deleted again while its broker was down stayed for ever.
 ONCE_FAILED = (
     18,
     24,
@@ -49,7 +47,7 @@ ONCE_FAILED = (
     30_627,
     51_128,
 )
-# Of the 2,000 that PENSTOCK_CLUSTER_SEEDS=2000 runs; in a week a short run each day has as many as a long one.
+# Part of the 2,000 seeds that PENSTOCK_CLUSTER_SEEDS=2000 runs; a week of daily short runs has as many as a long run.
 FIRST_SEED, SEEDS = seeds_wanted("PENSTOCK_CLUSTER_SEEDS", short=11, long=77, first_seed=10_000)
 
 

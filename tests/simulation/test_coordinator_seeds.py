@@ -1,6 +1,4 @@
-"""Coordinators at random (PRODUCT: a failure found is a failure tested): some seeds, that the same seed takes the same
-steps, and that a run does what it is there for.
-"""
+"""Simulated coordinators: seeds that once failed, some others, the determinism of seeds, and the activity of runs."""
 
 from __future__ import annotations
 
@@ -12,11 +10,11 @@ from tests.simulation.coordinators.run import CoordinatorsRun
 from tests.simulation.matrix import quick_directory
 
 STEPS = STEPS_OF_RUN["coordinators"]
-# 4: a coordinator that was deposed and did not know it took the end of a producer's transaction for the end of the next
-# one, which had begun with its successor: a commit was acknowledged that never was.
-# 41057: a coordinator that was cut off from ZooKeeper told a position from before its successor's commits.
+# 4: a deposed coordinator that did not know it took the end of a producer's transaction for the end of the next one,
+# which had begun with its successor, and acknowledged a commit that never happened.
+# 41057: a coordinator that was cut off from ZooKeeper returned a position from before its successor's commits.
 ONCE_FAILED = (4, 41_057)
-# A moment of it here.
+# A short part of the seeds.
 FIRST_SEED, SEEDS = seeds_wanted("PENSTOCK_COORDINATOR_SEEDS", short=1, long=7, first_seed=10_000)
 
 

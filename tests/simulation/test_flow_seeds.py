@@ -1,4 +1,4 @@
-"""The flow master at random, and that the simulator finds what was planted (`flow.planted`)."""
+"""Simulated flow master: some seeds, and the mistakes of `flow.planted`, which the simulator must find."""
 
 from __future__ import annotations
 

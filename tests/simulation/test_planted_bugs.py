@@ -8,7 +8,7 @@ from tests.simulation.__main__ import STEPS_OF_RUN, simulate
 from tests.simulation.cluster.planted import PLANTED
 
 SEEDS_MAX = 500
-# From here on each of them comes soon, but for those that need what is rare: theirs are the first that find them.
+# First seed for most mistakes, which are found soon after; rare ones have their own seeds.
 FIRST_SEED = 24
 FIRST_SEEDS = {"ignore_leader_epoch": 2, "write_by_versions_alone": 137}
 

@@ -13,7 +13,7 @@ from tests.simulation.coordinators.faults import CLIENT_WEIGHTS
 from tests.simulation.coordinators.planted import PLANTED
 
 SEEDS_MAX = 200
-# The first seed that finds it, searched from 0 (PENSTOCK_PLANTED_FROM=0 searches again): the way there is long.
+# First seed that finds each mistake; PENSTOCK_PLANTED_FROM=0 searches again from 0, which takes long.
 FIRST_SEEDS: Final = {
     "reply_before_commit": 7,
     "forget_pending_offsets": 26,
@@ -21,7 +21,7 @@ FIRST_SEEDS: Final = {
     "ignore_generation": 8,
     "tell_unconfirmed_positions": 28,
 }
-# What has to happen for a mistake to show, where that is rare: more of it, and less of what ends it.
+# Changed weights for mistakes that need rare events: more of these events, and fewer that end their effect.
 LEANINGS: Final = {
     "take_markers_of_zombies": {
         "pause": 16,

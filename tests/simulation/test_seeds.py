@@ -1,4 +1,4 @@
-"""Seeds that once failed, kept (PRODUCT: a failure found is a failure tested), and that a failure tells its history."""
+"""Simulated log: seeds that once failed, and the history in the report of a failure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 from brokers.engine.storage.flushing import FlushJob
 from tests.simulation.__main__ import simulate
 
-# 4: a truncation was undone by a power cut, beside what was written after it. 2: with the deletion of segments undone,
-# deleted records were served. 3: a kill while the start moved left batches without an epoch. 1994689733: of records
-# deleted by request, below what retention had just deleted, nothing durable said so.
+# 4: a power cut undid a truncation, but not the later writes. 2: a power cut undid the deletion of segments, and
+# deleted records were served. 3: a kill while the log start moved left batches without an epoch. 1994689733: a
+# requested deletion of records below those that retention had just deleted was not durable.
 ONCE_FAILED = (2, 3, 4, 1_994_689_733)
 STEPS = 300
 
@@ -20,7 +20,7 @@ def test_a_log_keeps_its_promises_over_any_crash(seed: int) -> None:
 
 
 def test_a_broken_promise_is_told_with_all_that_led_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flush that syncs nothing: the simulator must notice."""
+    """The simulator must detect a flush that syncs nothing."""
     monkeypatch.setattr(FlushJob, "run", lambda job: setattr(job, "_done", True))
     with pytest.raises(AssertionError) as failure:
         for seed in range(20):

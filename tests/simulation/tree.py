@@ -1,4 +1,4 @@
-"""Files and directories as inodes and entries, and the single changes that a disk goes through."""
+"""Model of files and directories as inodes and entries, and of single changes to them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ TOP: Final = 0
 
 
 class Op(NamedTuple):
-    """One change. `node` is the inode that is written, or the directory that holds `name`."""
+    """One change. `node` is the written inode, or the directory with the entry `name`."""
 
     kind: str
     node: int
     name: str = ""
-    child: int = -1  # the inode that CREATE and MKDIR name
-    position: int = 0  # of a WRITE; the length after a TRUNCATE
+    child: int = -1  # the new inode of CREATE and MKDIR
+    position: int = 0  # position of a WRITE, length after a TRUNCATE
     data: bytes = b""
     target_node: int = -1
-    target: str = ""  # the name after a RENAME
+    target: str = ""  # new name of a RENAME
 
     def __str__(self) -> str:
         what = f"{self.name}{' -> ' + self.target if self.target else ''}"
@@ -30,7 +30,7 @@ class Op(NamedTuple):
 
 
 class Tree:
-    """Inodes: bytes of files, entries of directories. `apply` does one operation, or leaves out what it cannot."""
+    """Inodes with the bytes of files and the entries of directories. `apply` ignores impossible operations."""
 
     def __init__(self) -> None:
         self.files: dict[int, bytearray] = {}
@@ -61,7 +61,7 @@ class Tree:
             self.resize(op.node, op.position)
 
     def _entries(self, node: int) -> dict[str, int]:
-        """Of a directory, which may itself not have a name that is durable."""
+        """Returns the entries of a directory, whose own name may not be durable."""
         return self.directories.setdefault(node, {})
 
     def resize(self, node: int, size: int) -> None:
@@ -76,7 +76,7 @@ class Tree:
         data[position : position + len(content)] = content
 
     def listing(self, node: int = TOP, prefix: str = "") -> dict[str, bytes | None]:
-        """Path -> content, None for a directory: what a person would see."""
+        """Returns the content of each path, None for a directory."""
         result: dict[str, bytes | None] = {}
         for name, child in sorted(self.directories[node].items()):
             if child in self.directories:
@@ -88,7 +88,7 @@ class Tree:
 
 
 def materialise(listing: dict[str, bytes | None], top: Path) -> None:
-    """Makes real files of a listing in the empty or missing directory `top`."""
+    """Writes a listing as real files into the empty or missing directory `top`."""
     top.mkdir(parents=True, exist_ok=True)
     for name, content in listing.items():
         if content is None:

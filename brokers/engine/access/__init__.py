@@ -1,1 +1,1 @@
-"""Who is speaking, what that identity may touch, and under which names (CKA-9…17, WIRE-18…20). Pure."""
+"""Authentication, authorization and tenant namespaces of connections (CKA-9…17, WIRE-18…20). Pure."""

@@ -1,5 +1,6 @@
-"""Which ACLs a DescribeAcls or DeleteAcls is about (KIP-290): kinds may be ANY, and a pattern type of MATCH asks for
-all patterns that name a resource.
+"""Filters of DescribeAcls and DeleteAcls (KIP-290).
+
+Each kind may be ANY. With the pattern type MATCH a filter selects all patterns that apply to the named resource.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import Final
 from brokers.contract.acl_decisions import concerns
 from brokers.contract.acls import AclDocument, AclEntry, ResourcePattern
 
-# Of each kind; of patterns also MATCH.
+# ANY is a value of each kind, MATCH one of pattern types only.
 ANY: Final = 1
 MATCH: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Kinds are the protocol's numbers, also those that there are none of. A text of None is any text."""
+    """Filter of ACLs. Kinds are numbers of the protocol, unknown ones included; a string of None matches any string."""
 
     resource_type: int
     name: str | None
@@ -29,7 +30,7 @@ class AclFilter:
     permission: int
 
     def names(self, pattern: ResourcePattern) -> bool:
-        """Whether the pattern is asked about."""
+        """True if the filter selects the pattern."""
         if self.resource_type not in (pattern.resource_type, ANY):
             return False
         name, pattern_type = self.name, self.pattern_type
@@ -48,7 +49,7 @@ class AclFilter:
         )
 
     def matching(self, documents: Iterable[AclDocument]) -> Iterator[tuple[ResourcePattern, list[AclEntry]]]:
-        """In the order of the documents, without those of which nothing is left."""
+        """Yields the selected patterns with their selected entries, in the order of the documents."""
         names, admits = self.names, self.admits
         for document in documents:
             if names(document.pattern):
@@ -61,7 +62,7 @@ def in_order(documents: Iterable[AclDocument]) -> list[AclDocument]:
     return sorted(documents, key=_document_key)
 
 
-# Tuples: values that compare themselves field by field take ten times as long.
+# Sort keys are tuples, because comparing the dataclasses takes ten times as long.
 def _document_key(document: AclDocument) -> tuple[int, str, int]:
     pattern = document.pattern
     return pattern.resource_type, pattern.name, pattern.pattern_type

@@ -1,8 +1,9 @@
-"""What a principal may do by its instance's ACLs, answered from an index of them (KIP-11, KIP-290).
+"""Rights of principals by their instance's ACLs, decided with an index of the rules (KIP-11, KIP-290).
 
-The rules are those of `contract.acl_decisions`. An instance may have a thousand, and a broker asks about each topic of
-a request: so an index is made once of all rules of an instance, and of it the rights of one principal from one address,
-in which a resource is three look-ups. Operations are bits, by the protocol's numbers.
+The decisions are those of `brokers.contract.acl_decisions`. An instance may have a thousand rules, and each topic of a
+request is checked. Therefore all rules of an instance are indexed once, and from the index the rights of one principal
+from one address are computed, in which a resource takes three look-ups. Sets of operations are bit masks, with the
+protocol's number of an operation as its bit.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from brokers.contract.acls import (
     ResourceType,
 )
 
-# Of one instance, rights that are kept: principals times addresses that rules name. Beyond, all are made anew.
+# Cached rights of one instance, one for each principal and address; all are dropped when there are more.
 RIGHTS_KEPT_MAX: Final = 200
-# Instances whose index is kept.
+# Cached indexes, one for each instance; all are dropped when there are more.
 INDEXES_KEPT_MAX: Final = 5_000
 
 EVERYTHING: Final = sum(1 << operation for operation in AclOperation if operation is not AclOperation.ALL)
 NOTHING: Final = 0
-# Operations that an open instance allows everybody on its cluster while no rule is about it.
+# Operations that an open instance allows all users on its cluster while no rule applies to the cluster.
 OPEN_CLUSTER: Final = sum(1 << operation for operation in OPEN_CLUSTER_OPERATIONS)
-# What a rule about an operation denies, and what it allows.
+# Bits that a DENY of an operation denies; an ALLOW also allows the operation that it implies.
 _DENIED_BITS: Final = {
     operation: EVERYTHING if operation is AclOperation.ALL else 1 << operation for operation in AclOperation
 }
@@ -56,14 +57,14 @@ class Rights:
     is_unrestricted = True
 
     def operations(self, _resource_type: ResourceType, _name: str) -> int:
-        """What may be done to a resource, as bits."""
+        """Returns the operations that are allowed on a resource, as bits."""
         return EVERYTHING
 
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         return bool(self.operations(resource_type, name) >> operation & 1)
 
     def allows_any(self, _operation: AclOperation, _resource_type: ResourceType) -> bool:
-        """Whether there may be a resource of this kind to which it may be done (`authorizeByResourceType`)."""
+        """True if the operation may be allowed on some resource of this type (Kafka's `authorizeByResourceType`)."""
         return True
 
 
@@ -71,7 +72,7 @@ UNRESTRICTED: Final = Rights()
 
 
 class OpenRights(Rights):
-    """Rights of every other user in an open instance that has no rule: everything but to administer the cluster."""
+    """Rights of ordinary users in an open instance without rules: everything but the administration of the cluster."""
 
     __slots__ = ()
 
@@ -101,14 +102,14 @@ class RuledRights(Rights):
         self._literals: dict[tuple[ResourceType, str], _Bits] = {}
         own: dict[ResourcePattern, _Bits] = {}
         for pattern, entry in self._rules:
-            own[pattern] = _with(own.get(pattern, _NO_BITS), entry)
+            own[pattern] = _with_rule(own.get(pattern, _NO_BITS), entry)
         prefixed: dict[ResourceType, dict[str, _Bits]] = {}
         for pattern, bits in own.items():
             if pattern.pattern_type is PatternType.LITERAL:
                 self._literals[pattern.resource_type, pattern.name] = bits
             else:
                 prefixed.setdefault(pattern.resource_type, {})[pattern.name] = bits
-        # By kind, for each prefix of the index: what it and the shorter ones within it say together.
+        # By resource type, for each prefix of the index: the bits of the prefix and of all shorter ones within it.
         self._prefixes: dict[ResourceType, list[_Bits]] = {
             resource_type: prefixes.summed(prefixed.get(resource_type, {}))
             for resource_type, prefixes in index.prefixes.items()
@@ -116,12 +117,12 @@ class RuledRights(Rights):
 
     def operations(self, resource_type: ResourceType, name: str) -> int:
         index, literals = self._index, self._literals
-        key, anything = (resource_type, name), (resource_type, WILDCARD)
+        key, wildcard = (resource_type, name), (resource_type, WILDCARD)
         denied, allowed = literals.get(key, _NO_BITS)
-        more_denied, more_allowed = literals.get(anything, _NO_BITS)
+        more_denied, more_allowed = literals.get(wildcard, _NO_BITS)
         denied |= more_denied
         allowed |= more_allowed
-        has_rules = key in index.literals or anything in index.literals
+        has_rules = key in index.literals or wildcard in index.literals
         prefixes = index.prefixes.get(resource_type)
         if prefixes is not None:
             at = prefixes.longest_of(name)
@@ -135,9 +136,9 @@ class RuledRights(Rights):
         return allowed & ~denied
 
     def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """True if the principal may do this to some resource of the type (AclAuthorizer's rule).
+        """True if the operation is allowed on some resource of the type, by the rule of Kafka's AclAuthorizer.
 
-        An open instance nearly always has a resource without rules, so there only a DENY on all of them counts.
+        An open instance nearly always has a resource without rules, so only a DENY on all resources denies it there.
         """
         granted: list[ResourcePattern] = []
         denied: set[ResourcePattern] = set()
@@ -155,11 +156,11 @@ class RuledRights(Rights):
 
 
 def _open_operations(resource_type: ResourceType) -> int:
-    """Operations that an open instance allows everybody on a resource without rules, as bits."""
+    """Returns the operations that an open instance allows all users on a resource without rules, as bits."""
     return OPEN_CLUSTER if resource_type is ResourceType.CLUSTER else EVERYTHING
 
 
-def _with(bits: _Bits, entry: AclEntry) -> _Bits:
+def _with_rule(bits: _Bits, entry: AclEntry) -> _Bits:
     denied, allowed = bits
     if entry.permission is Permission.DENY:
         return denied | _DENIED_BITS[entry.operation], allowed
@@ -167,7 +168,7 @@ def _with(bits: _Bits, entry: AclEntry) -> _Bits:
 
 
 def _is_covered(pattern: ResourcePattern, denied: set[ResourcePattern]) -> bool:
-    """Whether all that it names is denied by one of these."""
+    """True if one of the denied patterns covers all resources of the pattern."""
     if not denied or (pattern.pattern_type is PatternType.LITERAL and pattern.name == WILDCARD):
         return False
     if pattern.pattern_type is PatternType.LITERAL and pattern in denied:
@@ -179,7 +180,10 @@ def _is_covered(pattern: ResourcePattern, denied: set[ResourcePattern]) -> bool:
 
 
 class _Prefixes:
-    """Prefixes in order. `_within` has for each the shorter ones that it begins with, from the shortest to itself."""
+    """Sorted prefixes of one resource type.
+
+    `_within` has for each prefix the indexes of the prefixes that it begins with, from the shortest to itself.
+    """
 
     __slots__ = ("_within", "names")
 
@@ -194,12 +198,12 @@ class _Prefixes:
             self._within.append(tuple(open_at))
 
     def longest_of(self, name: str) -> int:
-        """Where the longest prefix of `name` is, -1 if there is none. All others of its prefixes are within it."""
+        """Returns the index of the longest prefix of `name`, -1 if there is none. Its other prefixes are within it."""
         names = self.names
         at = bisect_right(names, name) - 1
         if at < 0 or name.startswith(names[at]):
             return at
-        # Whatever `name` begins with, the last one before it in order begins with as well.
+        # All prefixes of `name` are also prefixes of the last prefix that sorts before it.
         within = self._within[at]
         low, high = 0, len(within) - 1
         while low < high:
@@ -211,7 +215,7 @@ class _Prefixes:
         return within[low - 1] if low else -1
 
     def summed(self, own: Mapping[str, _Bits]) -> list[_Bits]:
-        """For each prefix what `own` says of it and of those within it."""
+        """Returns for each prefix the bits in `own` of this prefix and of those within it."""
         result: list[_Bits] = []
         for name, within in zip(self.names, self._within, strict=True):
             denied, allowed = own.get(name, _NO_BITS)
@@ -223,14 +227,14 @@ class _Prefixes:
 
 
 class AclIndex:
-    """Of all rules of one instance."""
+    """Index of all rules of one instance."""
 
     __slots__ = ("_by_principal", "_hosts", "literals", "prefixes")
 
     def __init__(self, documents: Iterable[AclDocument]) -> None:
         self.literals: set[tuple[ResourceType, str]] = set()
         self._by_principal: dict[str, list[tuple[ResourcePattern, AclEntry]]] = {}
-        # Named by any rule; all other addresses are alike.
+        # Addresses that a rule names; all other addresses have equal rights.
         self._hosts: set[str] = set()
         prefixed: dict[ResourceType, set[str]] = {}
         for document in documents:
@@ -246,21 +250,23 @@ class AclIndex:
         self.prefixes = {resource_type: _Prefixes(names) for resource_type, names in prefixed.items()}
 
     def rules_about(self, principal: str, host: str) -> list[tuple[ResourcePattern, AclEntry]]:
-        """Those that are for this principal from this address."""
+        """Returns the rules that apply to a principal from an address."""
         rules = self._by_principal.get(principal, [])
         if principal != EVERYBODY:
             rules = [*rules, *self._by_principal.get(EVERYBODY, ())]
         return [rule for rule in rules if rule[1].host == ANY_HOST or canonical_host(rule[1].host) == host]
 
     def host_of(self, address: str) -> str:
-        """What rules tell an address by: itself, or `*` if none names it."""
+        """Returns the address in canonical form if a rule names it, else `*`."""
         host = canonical_host(address)
         return host if host in self._hosts else ANY_HOST
 
 
-class _Kept:
-    """What was made of the rules of one instance. Rights refer to their index, which knows nothing of them: nothing is
-    left to the garbage collector when the rules are others.
+class _CachedIndex:
+    """Cached index and rights of one instance's rules.
+
+    Rights refer to their index but not the other way round, so that no reference cycle is left to the garbage collector
+    when the rules change.
     """
 
     __slots__ = ("documents", "index", "rights")
@@ -272,29 +278,31 @@ class _Kept:
 
 
 class AclIndexes:
-    """The index of each instance, made again when its rules are others, with the rights that were asked for."""
+    """Cache of the indexes of all instances and of the rights computed from them; renewed when the rules change."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_cached",)
 
     def __init__(self) -> None:
-        self._kept: dict[str, _Kept] = {}
+        self._cached: dict[str, _CachedIndex] = {}
 
     def rights(
         self, instance_id: str, documents: Mapping[str, AclDocument], user: str, address: str, *, everyone: bool
     ) -> RuledRights:
-        """Of a user, by its name alone, from an address. `documents` is the same mapping as long as nothing of the
-        instance changes; `everyone`: all may use what has no rules.
+        """Returns the rights of a user from an address.
+
+        `documents` are the instance's rules; a change of them is recognised by another mapping object. With `everyone`
+        all users may use resources without rules.
         """
-        kept = self._kept.get(instance_id)
-        if kept is None or kept.documents is not documents:
-            if kept is None and len(self._kept) >= INDEXES_KEPT_MAX:
-                self._kept.clear()
-            kept = self._kept[instance_id] = _Kept(documents)
-        key = user, kept.index.host_of(address), everyone
-        rights = kept.rights.get(key)
+        cached = self._cached.get(instance_id)
+        if cached is None or cached.documents is not documents:
+            if cached is None and len(self._cached) >= INDEXES_KEPT_MAX:
+                self._cached.clear()
+            cached = self._cached[instance_id] = _CachedIndex(documents)
+        key = user, cached.index.host_of(address), everyone
+        rights = cached.rights.get(key)
         if rights is None:
-            if len(kept.rights) >= RIGHTS_KEPT_MAX:
-                kept.rights.clear()
-            rights = RuledRights(kept.index, f"{USER_PREFIX}{user}", key[1], everyone=everyone)
-            kept.rights[key] = rights
+            if len(cached.rights) >= RIGHTS_KEPT_MAX:
+                cached.rights.clear()
+            rights = RuledRights(cached.index, f"{USER_PREFIX}{user}", key[1], everyone=everyone)
+            cached.rights[key] = rights
         return rights

@@ -1,7 +1,7 @@
-"""How often passwords may be wrong: by instance, user and address, and by instance and address. Pure.
+"""Rate limit on failed authentications, by instance, user and address, and by instance and address. Pure.
 
-A failure fills a bucket that leaks at an even rate. While one is full nothing is tried: the answer is no without a look
-at the password, later each time, and open connections and other addresses do not notice.
+A failure adds to a bucket that leaks at an even rate. While a bucket is full, attempts are refused without checking the
+password, each with a longer delay. Open connections and other addresses are not affected.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from brokers.contract.authentication_limits import (
 from brokers.contract.users import USER_NAME_BYTES_MAX
 from brokers.engine.access.authorizer import Address
 
-# The answer to what is not tried: as a wrong password's at first, twice as late each time.
+# Delay of the answer to a refused attempt: at first that of a wrong password, then doubled each time.
 REFUSED_DELAY_MS_MIN: Final = 100
 REFUSED_DELAY_MS_MAX: Final = 10_000
-# Buckets of one instance; the one that was filled longest ago makes room.
+# Buckets of one instance; beyond, the one with the oldest failure is dropped.
 BUCKETS_MAX: Final = 1_000
 _MINUTE_MS: Final = 60_000
-# One IPv6 customer has at least so many addresses.
+# IPv6 addresses share a bucket by their first 64 bits, because a single customer gets at least a /64.
 _SHARED_V6_BITS: Final = 64
 
 
@@ -37,7 +37,7 @@ class _Bucket:
         self.per_minute = per_minute
         self.level = 0.0
         self.updated_ms = now_ms
-        # In a row.
+        # Attempts refused in a row.
         self.refused = 0
 
     def leak(self, now_ms: int) -> None:
@@ -50,14 +50,14 @@ class _Bucket:
 
 
 def peer_key(address: Address) -> str:
-    """Who shares a bucket."""
+    """Returns the key of the bucket that an address shares: the address, or its network for IPv6."""
     if isinstance(address, IPv6Address):
         return f"{int(address) >> (128 - _SHARED_V6_BITS):x}"
     return str(address)
 
 
 class Attempts:
-    """Of one instance on one broker. Times are monotonic milliseconds."""
+    """Failed authentications of one instance on one broker. Times are monotonic milliseconds."""
 
     __slots__ = ("_buckets",)
 
@@ -68,8 +68,9 @@ class Attempts:
         return len(self._buckets)
 
     def refusal_ms(self, user: str | None, address: Address, now_ms: int) -> int:
-        """How late to say no without trying; 0: it may be tried. `user` None, here and below: what is tried does not
-        say whom it is to prove, so that the address alone counts.
+        """Returns the delay with which an attempt is refused unchecked; 0 if it may be checked.
+
+        `user` is None, here and below, for credentials that do not name a user, so that only the address counts.
         """
         delay_ms = 0
         for key in self._keys(user, address):
@@ -89,8 +90,10 @@ class Attempts:
             self._fill(user_key, USER_FAILURES_BURST, USER_FAILURES_PER_MINUTE, now_ms)
 
     def succeeded(self, user: str | None, address: Address, *, was_counted: bool) -> None:
-        """`was_counted`: as `failed`, before it was known. The address's other failures stay: who has one password must
-        not thereby try others for ever.
+        """Clears the user's failures. With `was_counted` this attempt was counted by `failed` in advance.
+
+        The other failures of the address stay, so that a client with one valid password cannot try others without
+        limit.
         """
         address_key, *user_keys = self._keys(user, address)
         for user_key in user_keys:
@@ -101,11 +104,11 @@ class Attempts:
 
     @staticmethod
     def _keys(user: str | None, address: Address) -> tuple[tuple[str | None, str], ...]:
-        """The address's first."""
+        """Returns the keys of an attempt's buckets, the address's first."""
         peer = peer_key(address)
         if user is None:
             return ((None, peer),)
-        # Nobody has a longer name: what strangers say is not kept.
+        # Longer names belong to no user and share one bucket, so that they take no memory.
         return (None, peer), (user if len(user) <= USER_NAME_BYTES_MAX else "", peer)
 
     def _fill(self, key: tuple[str | None, str], burst: int, per_minute: int, now_ms: int) -> None:

@@ -1,7 +1,7 @@
-"""May this connection do that to this topic? Instance state (CKA-14), then the topic's IP allow-lists (CKA-11, CKA-12).
+"""Authorization of topic operations by the instance's state (CKA-14) and the topic's IP allow-lists (CKA-11, CKA-12).
 
-Decided anew for every request from the present image, so a change takes effect on open connections at once.
-Unknown and foreign topics get the same answer from the same path (CKA-10).
+Every request is decided from the current image, so a change affects open connections at once. Unknown topics and topics
+of other instances get the same answer on the same path (CKA-10).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _MAPPED_PREFIX_BITS = 96
 
 Address = IPv4Address | IPv6Address
 _Range = tuple[int, int]
-# How nearly all entries are written, for which `ipaddress` takes thirty times as long. Others are left to it.
+# The usual notations of entries, which are parsed here because `ipaddress` takes thirty times as long. It parses the
+# others.
 _OCTET = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _PLAIN_V6 = re.compile(r"([0-9a-f:]{2,39})(?:/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))?")
 _PLAIN_V4 = re.compile(rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}(?:/(3[0-2]|[12]?[0-9]))?")
@@ -34,9 +35,9 @@ _PLAIN_V4 = re.compile(rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}(?:/(3[0-2]|[12]
 class Operation(enum.Enum):
     PRODUCE = "produce"
     CONSUME = "consume"
-    # Deletes, shortens, grows or reconfigures a topic, or asks what it takes.
+    # Delete a topic or its records, add partitions, change its configuration, or read its size.
     ADMINISTER = "administer"
-    # Any of these rights shows a topic in listings (CKA-11).
+    # See a topic in listings, which each of the other rights implies (CKA-11).
     DESCRIBE = "describe"
 
 
@@ -50,7 +51,10 @@ class AllowLists(Protocol):
 
 
 def peer_address(text: str) -> Address:
-    """A socket's peer as compared with allow-lists; IPv4-mapped IPv6 becomes IPv4, a zone (`%eth0`) is dropped."""
+    """Parses a peer's address for comparison with allow-lists.
+
+    An IPv4-mapped IPv6 address becomes IPv4; a zone (`%eth0`) is dropped.
+    """
     address = ip_address(text.partition("%")[0])
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
@@ -58,8 +62,9 @@ def peer_address(text: str) -> Address:
 
 
 class Owners:
-    """Marks the address of who acts for an instance inside the cluster (console, REST, probe): lists are the owner's to
-    change and must not shut the owner out, wherever the control plane happens to run.
+    """Marker of the address of an instance's owner on the internal listener (console, REST, probe).
+
+    The owner can change the allow-lists, so they must not lock the owner out, wherever the control plane runs.
     """
 
     __slots__ = ()
@@ -74,16 +79,14 @@ class _OwnersV6(Owners, IPv6Address):
 
 
 def owners_address(text: str) -> Address:
-    """A peer of the internal listener that speaks for itself: every list admits it."""
+    """Parses the address of a peer of the internal listener that acts for itself; every list admits it."""
     address = peer_address(text)
     return _OwnersV4(int(address)) if address.version == 4 else _OwnersV6(int(address))
 
 
 @dataclass(frozen=True, slots=True)
 class AddressList:
-    """Networks as ranges of integers by address family: their first addresses in order, and the last one of each. No
-    two of them overlap.
-    """
+    """Networks as disjoint ranges of integers: for each address family the sorted first addresses and the last ones."""
 
     v4: tuple[Sequence[int], Sequence[int]]
     v6: tuple[Sequence[int], Sequence[int]]
@@ -95,17 +98,19 @@ class AddressList:
         return at >= 0 and value <= last[at]
 
 
-# By the identity of the entries, which the cluster's image keeps: equal ones take long to compare.
+# Compiled lists by the identity of their entries, which the cluster metadata image keeps alive; comparing equal tuples
+# would take long.
 _compiled: dict[int, tuple[tuple[str, ...], AddressList]] = {}
 
 
 def compile_list(entries: tuple[str, ...]) -> AddressList:
-    """Addresses and CIDRs. An entry that does not parse admits nobody: a list with a typing error must not open the
-    topic.
+    """Compiles a list of addresses and CIDRs.
+
+    An entry that cannot be parsed admits no address, so that a typing error does not open the topic.
     """
-    known = _compiled.get(id(entries))
-    if known is not None and known[0] is entries:
-        return known[1]
+    cached = _compiled.get(id(entries))
+    if cached is not None and cached[0] is entries:
+        return cached[1]
     if len(_compiled) >= COMPILED_LISTS_MAX:
         _compiled.clear()
     result = _compile(entries)
@@ -138,7 +143,7 @@ def _compile(entries: tuple[str, ...]) -> AddressList:
 
 
 def _plain_v6(entry: str) -> _Range | None:
-    """None for what is left to `ipaddress`: other spellings, version 4 inside version 6, and errors."""
+    """Parses the usual notations of IPv6; None for those left to `ipaddress`: embedded IPv4, others and errors."""
     match = _PLAIN_V6.fullmatch(entry)
     if match is None:
         return None
@@ -154,7 +159,7 @@ def _plain_v6(entry: str) -> _Range | None:
 
 
 def decide(state: str, topic: AllowLists | None, operation: Operation, address: Address) -> int:
-    """The protocol error code of `operation` on a topic of an instance in `state`; 0 means go ahead."""
+    """Returns the error code of an operation on a topic of an instance in `state`; 0 if it is allowed."""
     if topic is None or state == "deleting":
         return UNKNOWN_TOPIC_OR_PARTITION
     if not is_admitted(topic, operation, address):
@@ -165,7 +170,7 @@ def decide(state: str, topic: AllowLists | None, operation: Operation, address: 
 
 
 def is_admitted(topic: AllowLists, operation: Operation, address: Address) -> bool:
-    """Whether the topic's lists admit `address`."""
+    """True if the topic's allow-lists admit `address`."""
     if isinstance(address, Owners):
         return True
     if operation is Operation.PRODUCE:
@@ -174,8 +179,8 @@ def is_admitted(topic: AllowLists, operation: Operation, address: Address) -> bo
         return not topic.consume_ips or compile_list(topic.consume_ips).admits(address)
     may_produce = is_admitted(topic, Operation.PRODUCE, address)
     may_consume = is_admitted(topic, Operation.CONSUME, address)
-    # Without a list of its own: who may do both. A list that keeps writers out would be worth little if they could
-    # delete the topic.
+    # Without a list of their own, administrators must be on both other lists: keeping producers out would be worth
+    # little if they could delete the topic.
     may_administer = (
         compile_list(topic.administer_ips).admits(address) if topic.administer_ips else may_produce and may_consume
     )
@@ -191,10 +196,10 @@ def _normalised(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network
 
 
 def _merged(ranges: list[_Range]) -> tuple[list[int], list[int]]:
-    """First and last addresses in order; of two networks that overlap the wider one holds the other."""
+    """Returns the sorted first and last addresses of the ranges. Networks overlap only if one contains the other."""
     first: list[int] = []
     last: list[int] = []
-    for base, end in sorted(ranges, key=lambda each: (each[0], -each[1])):
+    for base, end in sorted(ranges, key=lambda bounds: (bounds[0], -bounds[1])):
         if not last or end > last[-1]:
             first.append(base)
             last.append(end)

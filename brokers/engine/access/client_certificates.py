@@ -1,5 +1,6 @@
-"""Who has come by certificate: which chains a route trusts, which of their certificates are revoked, and what the user
-is called. Pure; OpenSSL has verified a chain before it is judged here.
+"""Authentication by client certificates: trusted authorities of a route, revocation, and the name of the user.
+
+Pure. OpenSSL has verified a chain before it is checked here.
 """
 
 from __future__ import annotations
@@ -17,29 +18,29 @@ from instances.routes.certificate_entries import CLIENT_CHAIN_MAX, Revoked, auth
 from instances.routes.principal_mapping import NoName, PrincipalMapping, RulesRefused
 from instances.routes.x509 import Certificate, distinguished_name, read_certificate
 
-# Who came a short while ago comes again without its chain (resumption): it is looked up among so many.
+# Remembered identities of recent clients: a resumed TLS session does not send the chain again.
 REMEMBERED_MAX: Final = 256
 _SHOWN_CHARS_MAX: Final = 120
 
-# Why a certificate opens nothing, as the audit log has it.
+# Reasons of a refusal, as they are in the audit log.
 NO_CERTIFICATE: Final = "no_certificate"
 UNTRUSTED: Final = "untrusted"
 UNREADABLE: Final = "unreadable"
 EXPIRED: Final = "expired"
 REVOKED: Final = "revoked"
 NAMES_NOBODY: Final = "names_nobody"
-# OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED, and what it says of who was asked for a certificate and showed none.
+# OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED, and its error for a client that sent no certificate.
 _EXPIRED_CODE: Final = 10
 _NONE_SHOWN: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 _TEXTS: Final[Mapping[str, str]] = {
-    UNTRUSTED: "its certificate is of no authority of this route",
+    UNTRUSTED: "its certificate is not from an authority of this route",
     REVOKED: "its certificate is revoked",
     EXPIRED: "the certificate has expired",
 }
 
 
 class CertificateRefused(ValueError):
-    """Nobody comes in by this certificate; the text says why, and `reason` in a word."""
+    """A client certificate is refused. The message describes why; `reason` is its code for the audit log."""
 
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(text)
@@ -47,7 +48,7 @@ class CertificateRefused(ValueError):
 
 
 def refusal_reason(error: Exception) -> str | None:
-    """Why a certificate was refused, in a word; None: a handshake that failed for another reason."""
+    """Returns the code of a certificate's refusal, None if a handshake failed for another reason."""
     if isinstance(error, CertificateRefused):
         return error.reason
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -57,7 +58,11 @@ def refusal_reason(error: Exception) -> str | None:
 
 
 class Identity(NamedTuple):
-    """`authorities` of its chain and `entries` that would revoke it; both empty where the chain is not known."""
+    """Identity that a certificate proves.
+
+    `authorities` are the keys of all certificates in its chain, `entries` the revocation entries that would revoke it.
+    Both are empty if the chain is not known.
+    """
 
     user: str
     not_after: datetime
@@ -66,20 +71,20 @@ class Identity(NamedTuple):
 
 
 class ClientAuthorities:
-    """What one route asks of certificates, unchanging. `authorities` as DER."""
+    """Trusted authorities, revoked certificates and name mapping of one route; immutable. `authorities` are DER."""
 
     def __init__(self, authorities: Sequence[bytes], revoked: bytes, mapping_rules: str) -> None:
-        """Raises ValueError."""
+        """Raises ValueError if an authority's certificate or the revocation list cannot be read."""
         self._anchors = frozenset(_key_of(read_certificate(der)) for der in authorities)
         self._revoked = Revoked(revoked)
         self._mapping_rules = mapping_rules
-        # Patterns take milliseconds to compile: in the thread of the first handshake.
+        # Compiled in the thread of the first handshake, because patterns take milliseconds to compile.
         self._compiled: PrincipalMapping | None = None
-        # By the digest of a client's own certificate.
+        # Identities by the digest of the client's own certificate, the oldest first.
         self._remembered: dict[bytes, Identity] = {}
 
     def identify(self, chain: Sequence[bytes], now: datetime) -> Identity:
-        """Of a chain that has just been verified, the client's own certificate first, the authority's last.
+        """Returns the identity of a verified chain: the client's own certificate first, the authority's last.
 
         Raises CertificateRefused.
         """
@@ -108,24 +113,26 @@ class ClientAuthorities:
         return identity
 
     def identify_again(self, certificate: bytes, now: datetime) -> Identity:
-        """Of a client that goes on with a session it began under these authorities, whose chain is not shown again.
-        Where it is forgotten, the next change will find the chain unknown.
+        """Returns the identity of a client that resumes a TLS session, without its chain.
+
+        If its identity is no longer remembered, the chain stays unknown, and the next change of the route's authorities
+        ends the connection.
 
         Raises CertificateRefused.
         """
         identity = self._remembered.get(_digest(certificate))
         if identity is None:
             try:
-                read = read_certificate(certificate)
+                parsed = read_certificate(certificate)
             except ValueError as error:
                 raise CertificateRefused(str(error), UNREADABLE) from None
-            identity = Identity(self._user_of(read), read.not_after, frozenset(), ())
+            identity = Identity(self._user_of(parsed), parsed.not_after, frozenset(), ())
         if identity.not_after < now:
             raise CertificateRefused("the certificate has expired", EXPIRED)
         return identity
 
     def fault_of(self, identity: Identity) -> str | None:
-        """In a word, why whoever came under others may not stay under these; None: it may."""
+        """Returns why an identity proved under former authorities is not valid under these; None if it is."""
         if not self._anchors & identity.authorities:
             return UNTRUSTED
         if any(entry in self._revoked for entry in identity.entries):
@@ -150,7 +157,7 @@ class ClientAuthorities:
             name = distinguished_name(certificate.subject)
         except ValueError as error:
             raise CertificateRefused(str(error), UNREADABLE) from None
-        # Where a line ends is another matter for Java's regular expressions; no name has to have one.
+        # Java's regular expressions treat line ends differently, so names with control characters are refused.
         if not name.isprintable():
             raise CertificateRefused("its subject has characters that cannot be printed", NAMES_NOBODY)
         try:
@@ -161,7 +168,7 @@ class ClientAuthorities:
         except RulesRefused as error:  # of a later version
             raise CertificateRefused(f"principal_mapping_rules: {error}", NAMES_NOBODY) from None
         if not user or user != user.strip() or user in RESERVED_NAMES:
-            detail = f"its subject {_shown(name)} names no user: {_shown(user)} is no name of a user"
+            detail = f"its subject {_shown(name)} names no user: {_shown(user)} is not a valid user name"
             raise CertificateRefused(detail, NAMES_NOBODY)
         name_bytes = len(sanitise(user))
         if name_bytes > USER_NAME_BYTES_MAX:

@@ -1,5 +1,7 @@
-"""SASL EXTERNAL (RFC 4422, appendix A) on the internal listener: who asks, the certificate has said; the token says for
-whom. It is `<user>`, or `<user> <client>` where a broker passes on what a client of an instance asks (WIRE-18).
+"""SASL EXTERNAL (RFC 4422, appendix A) on the internal listener (WIRE-18).
+
+The certificate proves which process connects, and the token names the user that it acts as: `<user>`, or
+`<user> <client>` for a broker that forwards requests of an instance's client.
 """
 
 from __future__ import annotations
@@ -16,26 +18,29 @@ MECHANISM = "EXTERNAL"
 
 
 class Asker(NamedTuple):
-    """`address` is the client's whose call is passed on; None: the peer asks for itself."""
+    """Identity of a connection on the internal listener.
+
+    `address` is the address of the client whose requests are forwarded; None if the peer acts for itself.
+    """
 
     principal: Principal
     address: str | None = None
 
 
 def may_enter(process: ProcessIdentity | None, cluster_id: str) -> bool:
-    """Whether a process has any business on the internal listener."""
+    """True if a process may use the internal listener."""
     return process is not None and process.role is not Role.METRICS and process.is_of(cluster_id)
 
 
 def asks_for_cluster(process: ProcessIdentity) -> Asker:
-    """What whoever says nothing is: the cluster itself."""
+    """Returns the identity of a process that names no user: the cluster itself."""
     principal = of_internal_login(CLUSTER_USER)
-    assert principal is not None, "it is the name of one"
+    assert principal is not None, "CLUSTER_USER is a valid login"
     return Asker(replace(principal, process=process))
 
 
 def asks_as(token: bytes, process: ProcessIdentity) -> Asker:
-    """Raises SaslFailed: the token is none, or the role does not allow it."""
+    """Returns the identity that a token names. Raises SaslFailed if it is malformed or the role does not allow it."""
     if not token:
         return asks_for_cluster(process)
     if len(token) > TOKEN_BYTES_MAX:

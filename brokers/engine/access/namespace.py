@@ -1,8 +1,7 @@
-"""A connection's view of names: which topic a wire name means, and what the owner calls an internal one (CKA-9,
-CKA-15…17).
+"""Namespace of a connection: translation between the names that its client uses and internal names (CKA-9, CKA-15…17).
 
-Built over the indexes of the cluster's image without copying them, so making one costs nothing. A name of another
-instance and a name that does not exist are the same miss (CKA-10).
+It refers to the indexes of the cluster metadata image without copying them, so it is cheap to make. The name of another
+instance's topic and a name that does not exist are looked up in the same way (CKA-10).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from instances import naming
 
 
 class NamedTopic(Protocol):
-    """What a namespace needs of a topic; `cluster.image.TopicImage` fits."""
+    """The part of a topic that a namespace uses; `cluster.image.TopicImage` implements it."""
 
     @property
     def name(self) -> str: ...
@@ -30,9 +29,10 @@ T = TypeVar("T", bound=NamedTopic)
 
 @dataclass(frozen=True, slots=True)
 class Namespace(Generic[T]):
-    """`topics` is keyed by the wire bytes of the name the client uses: `namespace.topics.get(name)` is the hot path.
+    """Names that one instance's clients use.
 
-    `instance_id` None is the cluster's own identity, which uses internal names and sees every topic.
+    `topics` has the UTF-8 bytes of a client's topic name as key: `namespace.topics.get(name)` is the hot path. With
+    `instance_id` None it is the namespace of the cluster itself, which uses internal names and sees every topic.
     """
 
     instance_id: str | None
@@ -40,24 +40,24 @@ class Namespace(Generic[T]):
     topics_by_id: Mapping[bytes, T]
 
     def topic_by_id(self, topic_id: bytes) -> T | None:
-        """CKA-19: ids are global, so a foreign one must be refused here."""
+        """Returns a topic by its id (CKA-19). Ids are global, so topics of other instances are filtered out here."""
         topic = self.topics_by_id.get(topic_id)
         if topic is None or (self.instance_id is not None and topic.instance_id != self.instance_id):
             return None
         return topic
 
     def shown(self, topic: T) -> str:
-        """The name of a visible topic in answers."""
+        """Returns the name of a visible topic in responses."""
         return topic.name if self.instance_id is None else topic.user_name
 
     def internal_topic(self, name: str) -> str:
-        """The internal name a topic of this name has or would have."""
+        """Returns the internal name that a topic of this name has, or would have."""
         return name if self.instance_id is None else naming.internal_topic(self.instance_id, name)
 
     def internal_id(self, name: str) -> str:
-        """Group ids and transactional ids on the way in (CKA-16)."""
+        """Returns the internal form of a client's group id or transactional id (CKA-16)."""
         return name if self.instance_id is None else naming.internal_scoped(self.instance_id, name)
 
     def shown_id(self, internal: str) -> str | None:
-        """Group ids and transactional ids on the way out; None for somebody else's, which must not be shown."""
+        """Returns the client's form of an internal group id or transactional id; None for another instance's id."""
         return internal if self.instance_id is None else naming.plain_scoped(self.instance_id, internal)

@@ -1,7 +1,7 @@
-"""PLAIN against stored verifiers (RFC 4616, RFC 5802): which hash proves a password, and who proved one before. Pure.
+"""PLAIN passwords compared with stored verifiers (RFC 4616, RFC 5802), and a cache of proven passwords. Pure.
 
-To hash a password takes milliseconds, so a broker remembers by a keyed hash which passwords it has seen proven: a
-client that connects again costs nothing. The key and what is remembered go with the process.
+Hashing a password takes milliseconds, so a broker remembers proven passwords by a keyed hash, and a client that
+reconnects costs almost nothing. The key and the cache exist only in the memory of the process.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Final, NamedTuple
 
 from brokers.contract.users import DIGESTS, ITERATIONS, SCRAM_SHA_256, Secret, UserDocument, Verifier
 
-# Of one broker: as many users as have signed in lately.
+# Users with a remembered password on one broker; beyond, the one that signed in longest ago is dropped.
 PROVEN_MAX: Final = 20_000
 
 
 class Hashing(NamedTuple):
-    """What is to be computed of a password: once, however many secrets it is compared with."""
+    """Parameters of a hash, which is computed once for all secrets that share them."""
 
     mechanism: int
     salt: bytes
@@ -32,7 +32,7 @@ class Comparison(NamedTuple):
 
 
 def comparisons_of(user: UserDocument) -> tuple[Comparison, ...]:
-    """One for each secret, under the mechanism that is cheaper."""
+    """Returns a comparison for each secret of a user, with the verifier that is cheapest to check."""
     return tuple(
         Comparison(secret, min(secret.verifiers, key=lambda verifier: verifier.mechanism))
         for secret in user.secrets
@@ -41,21 +41,23 @@ def comparisons_of(user: UserDocument) -> tuple[Comparison, ...]:
 
 
 def matching(password: str, comparisons: Sequence[Comparison], fake_salt: bytes) -> Secret | None:
-    """The secret that is this password. Takes milliseconds: not for the event loop. Without anything to compare with it
-    takes as long.
+    """Returns the secret that a password proves, None if there is none.
+
+    It takes milliseconds, so it must not run on the event loop. Without comparisons it takes as long as with one, so
+    that its duration does not show if a user exists.
     """
     by_hashing: dict[Hashing, list[Comparison]] = {}
-    for each in comparisons:
-        verifier = each.verifier
-        by_hashing.setdefault(Hashing(verifier.mechanism, verifier.salt, verifier.iterations), []).append(each)
+    for comparison in comparisons:
+        verifier = comparison.verifier
+        by_hashing.setdefault(Hashing(verifier.mechanism, verifier.salt, verifier.iterations), []).append(comparison)
     if not by_hashing:
         by_hashing[Hashing(SCRAM_SHA_256, fake_salt, ITERATIONS)] = []
     matched = None
     for hashing, group in by_hashing.items():
         stored_key = _stored_key(password, hashing)
-        for each in group:
-            if hmac.compare_digest(stored_key, each.verifier.stored_key):
-                matched = each.secret
+        for comparison in group:
+            if hmac.compare_digest(stored_key, comparison.verifier.stored_key):
+                matched = comparison.secret
     return matched
 
 
@@ -66,31 +68,31 @@ def _stored_key(password: str, hashing: Hashing) -> bytes:
 
 
 class ProvenPasswords:
-    """By instance and user: keyed hashes of passwords, with the secret each one is."""
+    """Cache of proven passwords by instance and user, as keyed hashes with the secret that each one proves."""
 
     __slots__ = ("_key", "_proven")
 
     def __init__(self, key: bytes) -> None:
-        """`key`: random, of this process alone."""
+        """Makes an empty cache with a random `key`, which no other process knows."""
         self._key = key
         self._proven: OrderedDict[tuple[str, str], dict[Secret, bytes]] = OrderedDict()
 
     def find(self, instance_id: str, user: UserDocument, password: str) -> Secret | None:
-        """The secret of the user that is known to be this password."""
+        """Returns the user's secret that this password was proven for, None if it is not remembered."""
         proven = self._proven.get((instance_id, user.name))
         if proven is None:
             return None
         digest = self._digest(password)
         matched = None
         for secret in user.secrets:
-            known = proven.get(secret)
-            if known is not None and hmac.compare_digest(known, digest):
+            known_digest = proven.get(secret)
+            if known_digest is not None and hmac.compare_digest(known_digest, digest):
                 matched = secret
         return matched
 
     def note(self, instance_id: str, user: UserDocument, secret: Secret, password: str) -> None:
         key = instance_id, user.name
-        live = {each: known for each, known in self._proven.get(key, {}).items() if each in user.secrets}
+        live = {other: digest for other, digest in self._proven.get(key, {}).items() if other in user.secrets}
         self._proven[key] = {**live, secret: self._digest(password)}
         self._proven.move_to_end(key)
         if len(self._proven) > PROVEN_MAX:

@@ -1,4 +1,4 @@
-"""Identities of a connection (WIRE-20): the port of a tenant, or what SASL proved on the internal listener."""
+"""Principals of connections (WIRE-20), given by a tenant's port or proven by SASL on the internal listener."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ ANONYMOUS = "ANONYMOUS"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """`instance_id` None is the cluster itself. `user` is the tenant's name for itself, without the instance's
-    prefix.
+    """Identity of a connection.
+
+    `instance_id` is None for the cluster itself. `user` is the name without the instance's prefix. `process` is the
+    identity in the peer's certificate on the internal listener, None for a peer that proved the cluster's secret.
     """
 
     user: str
     instance_id: str | None
     internal: bool = False
-    # Of the internal listener: whose certificate it is; None for whoever knows the cluster's secret.
     process: ProcessIdentity | None = None
 
     def may_follow_as(self, broker_id: int) -> bool:
-        """Whether it may fetch as this broker (REP-6)."""
+        """True if the principal may fetch as the follower on this broker (REP-6)."""
         process = self.process
         return process is None or (process.role is Role.BROKER and process.name.endswith(f":{broker_id}"))
 
@@ -34,13 +35,14 @@ class Principal:
 
 
 def of_tenant_port(instance_id: str) -> Principal:
-    """CKA-9: the port decides the instance; until the tenant has SASL users the user is anonymous."""
+    """Returns the principal of a connection to a tenant's port before SASL: an anonymous user (CKA-9)."""
     return Principal(user=ANONYMOUS, instance_id=instance_id)
 
 
 def of_internal_login(username: str) -> Principal | None:
-    """What a proven username of the internal listener may be: the cluster itself or an instance's owner; None =
-    neither.
+    """Returns the principal of a proven user name on the internal listener: the cluster itself or an instance's owner.
+
+    Returns None for other names.
     """
     if username == CLUSTER_USER:
         return Principal(user=CLUSTER_USER, instance_id=None, internal=True)

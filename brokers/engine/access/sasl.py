@@ -1,5 +1,6 @@
-"""SASL PLAIN (RFC 4616) on the internal listener: one token in, a verdict out (WIRE-18, WIRE-19). The secret is
-never logged.
+"""SASL PLAIN (RFC 4616): parsing of its token, and its check on the internal listener (WIRE-18, WIRE-19).
+
+The secret is never logged.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ TOKEN_BYTES_MAX = 4096
 
 
 class SaslFailed(Exception):
-    """Answered as SASL_AUTHENTICATION_FAILED (58); the message says nothing about which part was wrong."""
+    """Authentication failed (SASL_AUTHENTICATION_FAILED, 58). The message does not disclose which part was wrong."""
 
     wire_code = 58
 
     def __init__(self, message: str, reason: str = "") -> None:
-        """`reason`: for the broker's log alone, where it says more than the client may hear."""
+        """Sets the message for the client and, if it has more detail, the `reason` for the broker's log."""
         super().__init__(message)
         self.reason = reason or message
 
@@ -38,10 +39,10 @@ class PlainToken:
 
 
 def parse_plain(token: bytes) -> PlainToken:
-    """`[authzid] NUL authcid NUL passwd`.
+    """Parses a token of the form `[authzid] NUL authcid NUL passwd`.
 
     Raises:
-        SaslFailed: any other shape.
+        SaslFailed: the token has another form.
     """
     if len(token) > TOKEN_BYTES_MAX:
         raise SaslFailed("the token is too long")
@@ -56,10 +57,10 @@ def parse_plain(token: bytes) -> PlainToken:
 
 
 def parse_kafka_plain(token: bytes) -> PlainToken:
-    """As `parse_plain`, with what Apache Kafka says to its clients.
+    """Parses a token like `parse_plain`, with the error messages of Apache Kafka.
 
     Raises:
-        SaslFailed: any other shape.
+        SaslFailed: the token has another form.
     """
     if len(token) > TOKEN_BYTES_MAX:
         raise SaslFailed("the token is too long")
@@ -75,10 +76,10 @@ def parse_kafka_plain(token: bytes) -> PlainToken:
 
 
 def prove_plain(token: bytes, secret: str) -> str:
-    """The username, if the password is `secret`; the comparison takes the same time wherever they differ.
+    """Returns the user name if the password is `secret`, compared in constant time.
 
     Raises:
-        SaslFailed: wrong shape, wrong secret, or the wish to act as somebody else.
+        SaslFailed: the token is malformed, the secret is wrong, or the client requests another identity.
     """
     parsed = parse_plain(token)
     if not secret or not hmac.compare_digest(parsed.password.encode(), secret.encode()):
@@ -89,23 +90,27 @@ def prove_plain(token: bytes, secret: str) -> str:
 
 
 class PassedOn(NamedTuple):
-    """The client whose calls a broker passes on: its address, and who it proved to be there."""
+    """A client whose requests a broker forwards: its address and its authenticated user."""
 
     address: str
     user: str = ANONYMOUS
 
     @property
     def authorization_id(self) -> str:
-        """As the token says it. Of who proved nothing only the address, as brokers of before users read it."""
+        """Authorization id in the token: the address and, unless it is anonymous, the user.
+
+        The form without a user is the one that brokers of releases without users expect.
+        """
         return self.address if self.user == ANONYMOUS else f"{self.address} {paths.sanitise(self.user)}"
 
 
 def passed_on_for(token: bytes) -> PassedOn | None:
-    """The client whose calls a broker passes on; None for anybody who speaks for itself. It counts only after
-    `prove_plain`: whoever knows the secret is one of us.
+    """Returns the client whose requests the peer forwards, None if the peer acts for itself.
+
+    It must only be trusted after `prove_plain`: a peer that knows the secret is a process of the cluster.
 
     Raises:
-        SaslFailed: wrong shape.
+        SaslFailed: the token is malformed.
     """
     return client_in(parse_plain(token).authorization_id)
 

@@ -1,8 +1,7 @@
-"""SCRAM as a server speaks it (RFC 5802, RFC 7677), in what Apache Kafka's clients say: no channel binding (`n,,`),
-extensions that are read and ignored. Pure; nonces are handed in.
+"""Server side of SCRAM (RFC 5802, RFC 7677), as far as Apache Kafka's clients use it. Pure; nonces are passed in.
 
-A user that does not exist gets a salt by the function of those that do, so that nobody learns from the first answer who
-is there.
+Channel binding is not supported (`n,,`), extensions are parsed and ignored. A user that does not exist gets a salt that
+is computed like those of existing users, so that the first answer does not disclose which users exist.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from brokers.contract.users import (
 )
 from brokers.engine.access.sasl import TOKEN_BYTES_MAX, SaslFailed
 
-# As random as a server's nonce is.
+# Random bytes of a server's nonce.
 NONCE_BYTES: Final = 24
 _NONCE: Final = r"[\x21-\x2b\x2d-\x7e]+"
 _VALUE: Final = r"[^,\0]+"
@@ -45,11 +44,11 @@ _NO_BINDING: Final = "n,,"
 
 
 class OtherIdentity(SaslFailed):
-    """The client wishes to act as somebody else."""
+    """The client requests another identity than that of its user."""
 
 
 class Candidate(NamedTuple):
-    """One secret that may be meant."""
+    """A secret that the client's proof may be for."""
 
     secret: Secret
     verifier: Verifier
@@ -57,7 +56,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """Salt and iterations as the first answer names them, and which secrets they belong to; none: no such user."""
+    """Salt and iterations of the server's first message, and the secrets that have them; none for an unknown user."""
 
     salt: bytes
     iterations: int
@@ -74,22 +73,25 @@ class ClientFirst:
 
 class Proven(NamedTuple):
     candidate: Candidate
-    # The server's own proof, which the client checks.
+    # The server's signature, which the client verifies.
     answer: bytes
 
 
 def challenge_of(user: UserDocument | None, mechanism: int, salt_without_user: bytes) -> Challenge:
-    """Returns the challenge for a user; None, or one without a secret under this mechanism, has `salt_without_user`."""
-    found = () if user is None else _candidates(user.secrets, mechanism)
-    if not found:
+    """Returns the challenge for a user.
+
+    It has `salt_without_user` if `user` is None or has no secret for the mechanism.
+    """
+    candidates = () if user is None else _candidates(user.secrets, mechanism)
+    if not candidates:
         return Challenge(salt_without_user, ITERATIONS, ())
-    newest = found[-1].verifier
-    same = tuple(
-        each
-        for each in found
-        if (each.verifier.salt, each.verifier.iterations) == (newest.salt, newest.iterations)
+    newest = candidates[-1].verifier
+    matching = tuple(
+        candidate
+        for candidate in candidates
+        if (candidate.verifier.salt, candidate.verifier.iterations) == (newest.salt, newest.iterations)
     )  # fmt: skip
-    return Challenge(newest.salt, newest.iterations, same)
+    return Challenge(newest.salt, newest.iterations, matching)
 
 
 def _candidates(secrets: Sequence[Secret], mechanism: int) -> tuple[Candidate, ...]:
@@ -102,27 +104,28 @@ def _candidates(secrets: Sequence[Secret], mechanism: int) -> tuple[Candidate, .
 
 
 def parse_client_first(token: bytes) -> ClientFirst:
-    """
+    """Parses the client's first message.
+
     Raises:
-        SaslFailed: it is no such message.
-        OtherIdentity: it asks for another identity than its user's.
+        SaslFailed: the message is malformed.
+        OtherIdentity: the client requests another identity than that of its user.
     """
     match = _FIRST.fullmatch(_text(token))
     if match is None:
-        raise SaslFailed("the first message is none of SCRAM")
+        raise SaslFailed("the first message is not a valid SCRAM message")
     username = _name(match["name"])
     if _name(match["authzid"] or "") not in ("", username):
-        raise OtherIdentity("another identity is asked for")
+        raise OtherIdentity("the client requests another identity")
     return ClientFirst(gs2_header=match["gs2"], bare=match["bare"], username=username, nonce=match["nonce"])
 
 
 class Exchange:
-    """One authentication, from the client's first message on."""
+    """State of one authentication after the client's first message."""
 
     __slots__ = ("_challenge", "_first", "_mechanism", "_nonce", "server_first")
 
     def __init__(self, mechanism: int, first: ClientFirst, challenge: Challenge, nonce: str) -> None:
-        """`nonce`: printable, without commas, and not to be guessed."""
+        """Makes the server's first message. `nonce` must be printable, without commas, and unpredictable."""
         self._mechanism = mechanism
         self._first = first
         self._challenge = challenge
@@ -131,19 +134,19 @@ class Exchange:
         self.server_first = f"r={self._nonce},s={salt},i={challenge.iterations}".encode()
 
     def prove(self, token: bytes) -> Proven:
-        """What the client's final message proves.
+        """Verifies the client's final message and returns the secret that it proves.
 
         Raises:
-            SaslFailed: nothing.
+            SaslFailed: the message is malformed or proves no secret.
         """
         match = _FINAL.fullmatch(_text(token))
         if match is None:
-            raise SaslFailed("the final message is none of SCRAM")
-        # librdkafka before 2.8 says its own nonce once more in front. As in Kafka that may pass: the proof covers it.
+            raise SaslFailed("the final message is not a valid SCRAM message")
+        # librdkafka before 2.8 repeats its own nonce in front. That is accepted as in Kafka: the proof covers it.
         ending = match["nonce"][-len(self._nonce) :]
         if not hmac.compare_digest(ending.encode(), self._nonce.encode()):
-            raise SaslFailed("the nonce is another one")
-        # Kafka's own client says `n,,` whatever it said before.
+            raise SaslFailed("the nonce does not match")
+        # Kafka's own client always sends `n,,` here, whatever its first message had.
         if _decoded(match["binding"]).decode("utf-8", "replace") not in (_NO_BINDING, self._first.gs2_header):
             raise SaslFailed("channel binding is not offered")
         proof = _decoded(match["proof"])
@@ -156,7 +159,10 @@ class Exchange:
         return Proven(proven, b"v=" + b64encode(signature))
 
     def _proven_by(self, proof: bytes, message: bytes) -> Candidate | None:
-        """Returns the candidate that has the proof; as many are tried whether there are none, one or two."""
+        """Returns the candidate that matches the proof.
+
+        The number of computations does not depend on the number of candidates, so that the time does not disclose it.
+        """
         digest, size = DIGESTS[self._mechanism], DIGEST_BYTES[self._mechanism]
         proven = None
         candidates = self._challenge.candidates
@@ -187,4 +193,4 @@ def _decoded(text: str) -> bytes:
     try:
         return b64decode(text, validate=True)
     except binascii.Error:
-        raise SaslFailed("base64 is torn") from None
+        raise SaslFailed("the base64 is malformed") from None

@@ -1,7 +1,7 @@
-"""Bearer tokens: JSON Web Tokens (RFC 7519) whose signature proves that an instance's authorization server made them.
+"""Bearer tokens: JSON Web Tokens (RFC 7519) signed by an instance's authorization server.
 
-Signatures are PyJWT's to check; which algorithm and key may be used, and what the claims must say, is decided here.
-Pure, with the clock handed in; takes up to some milliseconds, so it is not for the event loop.
+PyJWT verifies signatures; the choice of algorithm and key and the checks of claims are made here. Pure. A verification
+takes up to some milliseconds, so it must not run on the event loop.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from brokers.contract.users import RESERVED_NAMES, USER_NAME_BYTES_MAX
 from instances.oauth.key_sets import ALGORITHMS, PublicKey
 from instances.oauth.limits import KEY_ID_BYTES_MAX
 
-# Built keys of one broker: they are built again when they are needed again.
+# Cached key objects of one broker; dropped ones are built again when needed.
 BUILT_KEYS_MAX: Final = 512
-# Of one broker: as many tokens as clients connect with again.
+# Remembered tokens of one broker; beyond, the one that was verified longest ago is dropped.
 PROVEN_TOKENS_MAX: Final = 20_000
-# The end of the year 9999. What expires later does not expire.
+# The end of the year 9999, to which later expiry times are cut.
 _EXPIRY_S_MAX: Final = 253_402_300_799
 _JWS: Final = PyJWS()
 
 
 class TokenRefused(Exception):
-    """The message is for the owner of the instance and for the log; it has nothing of the token."""
+    """A token is refused. The message is for the owner of the instance and for the log; it has no part of the token."""
 
 
 class UnknownKey(TokenRefused):
-    """The key that the token names is not in the set."""
+    """The key that the token names is not in the instance's key set."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedToken:
-    """`name`: whom it proves."""
+    """A verified token; `name` is the user that it proves."""
 
     name: str
     expires_at_ms: int
@@ -50,7 +50,7 @@ class VerifiedToken:
 
 
 class TokenVerifier:
-    """Of one broker, for the thread that checks."""
+    """Verifier of tokens with a cache of key objects; used by one thread."""
 
     __slots__ = ("_built",)
 
@@ -58,22 +58,23 @@ class TokenVerifier:
         self._built: OrderedDict[PublicKey, Any] = OrderedDict()
 
     def verify(self, token: str, document: OAuthDocument, now_ms: int) -> VerifiedToken:
-        """
+        """Verifies the signature and the claims of a token.
+
         Raises:
-            TokenRefused: it proves nobody.
+            TokenRefused: the token is not valid for this instance.
         """
-        header = _object(token.split(".", 1)[0], "its header")
+        header = _decode_object(token.split(".", 1)[0], "its header")
         algorithm = header.get("alg")
         if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-            raise TokenRefused("its algorithm is none that is taken")
+            raise TokenRefused("its algorithm is not supported")
         if "crit" in header:
-            raise TokenRefused("its header has extensions that must be understood")
-        key = self._build(_chosen(document, header.get("kid"), algorithm))
+            raise TokenRefused("its header has critical extensions, which are not understood")
+        key = self._build(_choose_key(document, header.get("kid"), algorithm))
         try:
             payload = _JWS.decode(token, key, algorithms=[algorithm])
         except (PyJWTError, ValueError, TypeError, RecursionError):
             raise TokenRefused("its signature is wrong") from None
-        return _checked(_parsed(payload, "its claims"), document, now_ms)
+        return _check_claims(_parse_object(payload, "its claims"), document, now_ms)
 
     def _build(self, key: PublicKey) -> Any:
         built = self._built.get(key)
@@ -87,94 +88,95 @@ class TokenVerifier:
         return built
 
 
-def _chosen(document: OAuthDocument, id: object, algorithm: str) -> PublicKey:
-    """The key that the token names; of a token that names none, the only one that it can mean."""
+def _choose_key(document: OAuthDocument, id: object, algorithm: str) -> PublicKey:
+    """Returns the key that a token names or, if it names none, the only key that fits its algorithm."""
     if id is None:
         fitting = [key for key in document.keys if algorithm in key.algorithms]
         if len(fitting) != 1:
-            raise TokenRefused("it names no key, and not one alone fits")
+            raise TokenRefused("it names no key, and not exactly one key fits its algorithm")
         return fitting[0]
     if not isinstance(id, str) or len(id.encode("utf-8", "replace")) > KEY_ID_BYTES_MAX:
-        raise TokenRefused("the key that it names is none")
+        raise TokenRefused("its key id is not valid")
     key = next((key for key in document.keys if key.id == id), None)
     if key is None:
         raise UnknownKey("the key that it names is not in the key set")
     if algorithm not in key.algorithms:
-        raise TokenRefused("its algorithm is none of its key's")
+        raise TokenRefused("its key does not allow its algorithm")
     return key
 
 
-def _checked(claims: dict[str, Any], document: OAuthDocument, now_ms: int) -> VerifiedToken:
+def _check_claims(claims: dict[str, Any], document: OAuthDocument, now_ms: int) -> VerifiedToken:
     now_s, skew_s = now_ms / 1000, document.clock_skew_s
     if claims.get("iss") != document.issuer:
         raise TokenRefused("it is from another issuer")
     audience = claims.get("aud")
     if document.audience not in (audience if isinstance(audience, list) else [audience]):
         raise TokenRefused("it is for another audience")
-    expires_s = _instant(claims, "exp")
+    expires_s = _time_claim_s(claims, "exp")
     if expires_s + skew_s <= now_s:
         raise TokenRefused("it has expired")
-    made_s = _instant(claims, "iat")
+    made_s = _time_claim_s(claims, "iat")
     if expires_s < made_s:
         raise TokenRefused("it expired before it was made")
     if made_s - skew_s > now_s:
         raise TokenRefused("it was made in the future")
-    if "nbf" in claims and _instant(claims, "nbf") - skew_s > now_s:
+    if "nbf" in claims and _time_claim_s(claims, "nbf") - skew_s > now_s:
         raise TokenRefused("it is not valid yet")
     name = _name(claims.get(document.principal_claim))
     return VerifiedToken(name, int(min(expires_s, _EXPIRY_S_MAX) * 1000), document.terms)
 
 
-def _instant(claims: dict[str, Any], name: str) -> float:
+def _time_claim_s(claims: dict[str, Any], name: str) -> float:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TokenRefused(f"{name} is no instant")
+        raise TokenRefused(f"its claim {name} is not a time")
     try:
         instant = float(value)
     except OverflowError:
         instant = math.inf
     if not math.isfinite(instant):
-        raise TokenRefused(f"{name} is no instant")
+        raise TokenRefused(f"its claim {name} is not a time")
     return instant
 
 
 def _name(value: object) -> str:
-    """As users may be called."""
+    """Returns the claim that names the user, if it is a valid user name."""
     if not isinstance(value, str) or not value or value != value.strip() or not value.isprintable():
-        raise TokenRefused("the claim that is to name the user is missing, or no name")
-    # Counted before it is escaped: the claim may have thousands of characters.
+        raise TokenRefused("the claim that should name the user is missing or not a name")
+    # The length is checked before escaping, because the claim may have thousands of characters.
     if value in RESERVED_NAMES or max(len(value), len(paths.sanitise(value))) > USER_NAME_BYTES_MAX:
-        raise TokenRefused("the claim that is to name the user has a name that no user may have")
+        raise TokenRefused("the claim that should name the user has a name that no user may have")
     return value
 
 
-def _object(text: str, what: str) -> dict[str, Any]:
+def _decode_object(text: str, what: str) -> dict[str, Any]:
     try:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:
         raise TokenRefused(f"{what} cannot be read") from None
-    return _parsed(raw, what)
+    return _parse_object(raw, what)
 
 
-def _parsed(raw: bytes, what: str) -> dict[str, Any]:
+def _parse_object(raw: bytes, what: str) -> dict[str, Any]:
     try:
         parsed = json.loads(raw)
     except (ValueError, RecursionError):
         raise TokenRefused(f"{what} cannot be read") from None
     if not isinstance(parsed, dict):
-        raise TokenRefused(f"{what} is no JSON object")
+        raise TokenRefused(f"{what} is not a JSON object")
     return parsed
 
 
 class ProvenTokens:
-    """Tokens that were verified, by keyed hashes of them: a client that connects again with one costs a hash."""
+    """Cache of verified tokens by keyed hashes, so that a client that reconnects with one costs only a hash."""
 
     __slots__ = ("_key", "_proven")
 
     def __init__(self, key: bytes) -> None:
-        """`key`: random, of this process alone."""
+        """Makes an empty cache with a random `key`, which no other process knows."""
         self._key = key
-        # With the configuration's fingerprint: another one, or other keys, prove anew.
+        # Each with the fingerprint of its configuration: after a change of it or of the keys, tokens are verified
+        # again.
         self._proven: OrderedDict[bytes, tuple[VerifiedToken, bytes]] = OrderedDict()
 
     def find(self, token: str, document: OAuthDocument, now_ms: int) -> VerifiedToken | None:

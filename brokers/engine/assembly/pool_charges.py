@@ -62,7 +62,7 @@ class PoolCharges:
         self._hurried = asyncio.Event()
         self._ledger: PoolLedger | None = None
         self._ledger_of = 0
-        self._pools.on_hurry = self._hurried.set
+        self._pools.on_request_due = self._hurried.set
         services.accounting.charge_pools = self.answer
         services.metadata.current.subscribe(self.on_image)
 

@@ -1,6 +1,7 @@
-"""What instances may store, and what disks must keep free (CKA-26): pure, the clock is handed in.
+"""Storage limits of instances and of disks (CKA-26). Pure.
 
-`room`: what one broker may append for an instance, looked at by every produce. `credits`: one broker's side of the
-exchange that fills rooms. `ledger`: the controller's side, which hands out what was bought. `disk_space`: the floor of
-free disk that no instance passes.
+`room` has the bytes that one broker may still append for an instance, checked by every produce. `credits` is a broker's
+side of the exchange that fills the rooms, `ledger` the controller's side, which allocates the bought storage to
+brokers. `disk_space` stops produces to a disk that is nearly full. `shortening` chooses old segments to delete before
+the storage of an instance is used up.
 """

@@ -1,7 +1,7 @@
-"""One broker's side of the exchange with the controller (`ledger`): what it reports, and what it makes of the answer.
+"""A broker's side of the exchange of storage credits with the controller (`ledger`): its reports and their answers.
 
-A room begins with a thousandth of what was bought, and with less where the logs on disk leave less: a broker that has
-just started must not refuse what there is room for, and must not forget what is full.
+A room begins with a thousandth of the bought storage, or with less if the logs on disk leave less: a broker that has
+just started must neither refuse records that fit nor accept records for a full instance.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from brokers.engine.capacity.room import StorageRoom
 
 START_PART: Final = 1_000
 START_FREE_PART: Final = 8
-# Below this part of what it had, a room is asked for more.
+# More is requested when less than the last credit divided by this is left.
 LOW_PART: Final = 2
 NO_TERM: Final = -1
 
 
 @dataclass(slots=True)
 class _Reported:
-    """What the controller knows: the last line it answered."""
+    """The last report of an instance that the controller answered."""
 
     used_bytes: int = UNKNOWN
     left_bytes: int = UNKNOWN
@@ -30,8 +30,10 @@ class _Reported:
 
 
 class StorageCredits:
-    """The rooms of the instances that this broker holds something of. `term` is the epoch of the controller that is
-    reported to: another one knows of nothing, and what the last one still answers is not heard.
+    """Storage rooms of the instances that have partitions on this broker, and their exchange with the controller.
+
+    `term` is the epoch of the current controller. A new controller knows no reports, and answers of the previous one
+    are ignored. `totals` has the last answer for each instance.
     """
 
     def __init__(self) -> None:
@@ -41,14 +43,14 @@ class StorageCredits:
         self._reported: dict[str, _Reported] = {}
 
     def begin(self, room: StorageRoom, bought_bytes: int, held_bytes: int) -> None:
-        """The first word of what was bought. `held_bytes`: what the logs here are known to take on all replicas."""
+        """Initialises a room. `held_bytes` is the known size of the logs on this broker, all replicas counted."""
         room.bought_bytes = bought_bytes
         room.left_bytes = max(0, min(bought_bytes // START_PART, (bought_bytes - held_bytes) // START_FREE_PART))
         room.low_bytes = room.left_bytes
         room.is_full = held_bytes >= bought_bytes
 
     def begin_again(self, held_bytes: Mapping[str, int]) -> None:
-        """The broker was out of the cluster: what it had to spend was given to others."""
+        """Initialises all rooms again after the broker was out of the cluster, because others got its credits."""
         for instance_id, room in self.rooms.items():
             self.begin(room, room.bought_bytes, held_bytes.get(instance_id, 0))
         self._reported.clear()
@@ -59,38 +61,42 @@ class StorageCredits:
             self._reported.clear()
 
     def lines(self, used_bytes: Mapping[str, int]) -> list[ReportedUse]:
-        """What the controller does not know yet of the instances that were measured."""
+        """Returns a report for each measured instance of which the controller does not know the current figures."""
         result = []
         for instance_id, used in used_bytes.items():
             room = self.rooms.get(instance_id)
             if room is None:
                 continue
-            known = self._reported.setdefault(instance_id, _Reported())
-            is_known = known.used_bytes == used and known.left_bytes == room.left_bytes
-            if is_known and not room.wanted_bytes:
+            reported = self._reported.setdefault(instance_id, _Reported())
+            is_reported = reported.used_bytes == used and reported.left_bytes == room.left_bytes
+            if is_reported and not room.wanted_bytes:
                 continue
             result.append(
-                ReportedUse(instance_id, used, room.left_bytes, known.applied, room.wanted_bytes, room.spent_bytes > 0)
+                ReportedUse(
+                    instance_id, used, room.left_bytes, reported.applied, room.wanted_bytes, room.spent_bytes > 0
+                )
             )
             room.spent_bytes = room.wanted_bytes = 0
         return result
 
     def apply(self, term: int, lines: Iterable[ReportedUse], changes: Iterable[Change]) -> bool:
-        """The answers to `lines`, and what else the controller changed. What was appended meanwhile is in `left_bytes`
-        already. Whether something was taken back: the next report, which says so, is to come soon.
+        """Applies the controller's answers to `lines` and its other changes.
+
+        Records appended since the report are already subtracted from `left_bytes`. Returns True if credit was taken
+        back, so that the next report, which confirms that, should follow soon.
         """
         if term != self.term:
             return False
-        sent = {line.instance_id: line for line in lines}
+        sent = {report.instance_id: report for report in lines}
         is_taken_back = False
         for change in changes:
-            line, room = sent.get(change.instance_id), self.rooms.get(change.instance_id)
+            report, room = sent.get(change.instance_id), self.rooms.get(change.instance_id)
             if room is None:
                 continue
-            known = self._reported.setdefault(change.instance_id, _Reported())
-            if line is not None:
-                known.used_bytes, known.left_bytes = line.used_bytes, line.left_bytes
-            known.applied = change.number
+            reported = self._reported.setdefault(change.instance_id, _Reported())
+            if report is not None:
+                reported.used_bytes, reported.left_bytes = report.used_bytes, report.left_bytes
+            reported.applied = change.number
             is_taken_back |= change.delta_bytes < 0
             room.left_bytes += change.delta_bytes
             room.free_bytes = change.free_bytes
@@ -101,12 +107,12 @@ class StorageCredits:
         return is_taken_back
 
     def on_lost(self) -> None:
-        """A report was not answered: what the controller knows is not known, and it is told everything again."""
-        for known in self._reported.values():
-            known.used_bytes = UNKNOWN
+        """Repeats everything in the next report, because a report was not answered and may be lost."""
+        for reported in self._reported.values():
+            reported.used_bytes = UNKNOWN
 
     def bought(self, instance_id: str, bought_bytes: int) -> None:
-        """More was bought, or less: the controller is to look again."""
+        """Sets another amount of bought storage and reports the instance again."""
         self.rooms[instance_id].bought_bytes = bought_bytes
         self._reported.setdefault(instance_id, _Reported()).used_bytes = UNKNOWN
 

@@ -1,18 +1,18 @@
-"""How much a disk must keep free: below it no instance writes there, whatever it bought (CKA-26).
+"""Minimum free space of a disk: below it no instance can produce to the disk, whatever storage it bought (CKA-26).
 
-The floor is for what must go on on a full disk: followers, offsets, transactions, checkpoints, the cleaner. Producers
-are answered POLICY_VIOLATION. KAFKA_STORAGE_ERROR would say that the disk is broken, and like every code that may be
-tried again it would hide for minutes, behind a time-out of the client's, what only the operator can change.
+The space is reserved for work that must go on with a full disk: followers, offsets, transactions, checkpoints and the
+log cleaner. Producers get POLICY_VIOLATION. KAFKA_STORAGE_ERROR would mean a broken disk, and as a retriable error it
+would hide the cause for minutes, until the client times out, although only the operator can help.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# The floor where the operator says nothing: one hundredth of the volume, and half a gigabyte at least.
+# Default of the minimum: one hundredth of the volume, and at least half a gigabyte.
 FREE_PERCENT: Final = 1
 FREE_BYTES_MIN: Final = 512 * 1024 * 1024
-# Records are taken again when this much more is free than the floor: 1 in so many bytes.
+# Produces are accepted again when the minimum plus this fraction of it is free (1/10).
 RESUME_PART: Final = 10
 
 DISK_SHORT_MESSAGE: Final = (
@@ -22,7 +22,7 @@ DISK_SHORT_MESSAGE: Final = (
 
 
 class DiskSpace:
-    """Of one log directory. `refused`: produces to partitions there, since this process began."""
+    """Free space of one log directory. `refused` counts refused produces to its partitions since the process began."""
 
     __slots__ = ("is_short", "refused", "usable_bytes")
 
@@ -32,8 +32,9 @@ class DiskSpace:
         self.usable_bytes = 0
 
     def measured(self, total_bytes: int, usable_bytes: int, floor_bytes: int = 0) -> bool:
-        """Takes over what the volume says of itself; whether that changes anything for producers. `floor_bytes` is
-        what the operator set, 0 = nothing.
+        """Applies a measurement of the volume; returns True if produces are now refused or accepted again.
+
+        `floor_bytes` is the operator's minimum, 0 for the default.
         """
         self.usable_bytes = usable_bytes
         floor = floor_bytes or default_floor_bytes(total_bytes)
@@ -46,5 +47,5 @@ def default_floor_bytes(total_bytes: int) -> int:
     return max(total_bytes * FREE_PERCENT // 100, FREE_BYTES_MIN)
 
 
-# Where nobody measures.
+# Used where no disk is measured.
 ENOUGH: Final = DiskSpace()

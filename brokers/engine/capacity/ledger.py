@@ -1,9 +1,9 @@
-"""The controller's side: who may append how much of what was bought (CKA-26).
+"""The controller's side of storage credits: allocates the bought storage of instances to brokers (CKA-26).
 
-Each broker tells what the partitions it leads take (`used_bytes`, all replicas) and what it may still append
-(`left_bytes`), and is answered with more, or less. The two together are the most that a broker's part can grow to, so
-however late a report is, and whichever are lost, the sum over all brokers is bounded. Nothing is handed out before
-every live broker has reported to this controller.
+Each broker reports the size of the partitions that it leads (`used_bytes`, all replicas counted) and what it may still
+append (`left_bytes`); the answer raises or lowers the latter. The two together bound the growth of a broker's part, so
+the sum over all brokers is bounded, however late reports are and whichever are lost. Nothing is allocated before every
+live broker has reported to this controller.
 """
 
 from __future__ import annotations
@@ -12,40 +12,43 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-# What is handed out beyond what was bought, so that the last of it can be used: 1 in so many bytes.
+# The bought bytes divided by this are allocated in addition, so that all of the bought storage can be used.
 SLACK_PART: Final = 100
-# A full instance takes records again when less than this is used.
+# A full instance accepts records again when less than this percentage is used.
 RESUME_PERCENT: Final = 98
-# Of what is free, a broker that appends may have 1/2, and one that does not 1/8, each divided by the brokers.
+# A broker that appends gets 1/2 of the free bytes, an idle one 1/8, each divided by the number of brokers.
 BUSY_PART: Final = 2
 IDLE_PART: Final = 8
-# Less than this part of what a broker has left is not worth an answer.
+# A change smaller than a broker's left bytes divided by this is not made.
 CHANGE_PART: Final = 8
-# A partition whose leader moves is counted by the broker that had it until the others have had time to see it.
+# A partition that changes its leader counts for the previous leader's broker until others have had this time to report
+# it.
 MOVE_MS: Final = 1_000
-# What a broker had that has gone is counted until others lead its partitions; and a new controller, which does not know
-# what that was, hands out nothing for so long.
+# The part of a dead broker counts for this long, until others lead its partitions. A new controller, which does not
+# know that part, allocates nothing for this long.
 GONE_MS: Final = 5_000
-# A report counts for so long where less must not be taken for more.
+# Maximum age of a report in `Change.reported_bytes`, which must not be too high.
 FRESH_MS: Final = 3_000
-# What a controller of an earlier version does not say.
+# Value of fields that a controller of an earlier version does not send.
 UNKNOWN: Final = -1
-# Of one broker, what it used less is told apart so often; then the last ones are one.
+# Decreases of one broker's use that are recorded separately; further ones are merged into the last.
 LOWERED_MAX: Final = 8
-# Instances of which one answer tells without being asked.
+# Maximum number of instances in one answer that the broker did not report.
 REVIEWED_MAX: Final = 200
 
 
 class Bought(NamedTuple):
-    """What an instance may store, replicas included, and how many brokers serve it."""
+    """Storage that an instance bought, replicas included, and the number of brokers that serve it."""
 
     bytes: int
     brokers: int
 
 
 class ReportedUse(NamedTuple):
-    """What a broker reports of an instance. `applied`: the last change it knows of. `wanted_bytes`: the largest append
-    that did not fit. `is_busy`: something was appended since the last report.
+    """A broker's report on one instance.
+
+    `applied` is the number of the last change that it has applied, `wanted_bytes` the largest append that did not fit.
+    `is_busy` is True if records were appended since the last report.
     """
 
     instance_id: str
@@ -57,9 +60,12 @@ class ReportedUse(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The answer to a line: `delta_bytes` comes to what is left. `used_bytes` and `free_bytes` are the instance's.
-    `reported_bytes` is no more than what it uses, `counted_bytes` of them by the broker that is answered: as live
-    brokers reported last, without what is counted only so that nothing is handed out twice.
+    """The controller's answer to a report on one instance.
+
+    `delta_bytes` is added to the broker's left bytes. `used_bytes` and `free_bytes` are those of the whole instance.
+    `reported_bytes` is the sum of the last reports of live brokers and at most the real use; `used_bytes` also has
+    amounts that are counted only to prevent double allocation. `counted_bytes` is this broker's part of
+    `reported_bytes`.
     """
 
     instance_id: str
@@ -73,7 +79,7 @@ class Change(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """An instance of which somebody has to know."""
+    """An instance whose use of storage is above a percentage."""
 
     instance_id: str
     used_bytes: int
@@ -82,9 +88,11 @@ class Filled(NamedTuple):
 
 @dataclass(slots=True)
 class _Share:
-    """One broker's part of one instance. `pending_bytes`: granted by change `number`, not reported as applied yet;
-    `delta_bytes`: all that this change made of what is left. `lowered`: by how much its use went down and when, oldest
-    first, as far as that is not believed yet.
+    """One broker's part of one instance.
+
+    `pending_bytes` were granted by change `number` and are not reported as applied yet; `delta_bytes` is the whole
+    delta of that change, which may be negative. `lowered` has decreases of use that still count, as `(bytes, time)`,
+    oldest first.
     """
 
     used_bytes: int = 0
@@ -102,13 +110,15 @@ class _Share:
 
 @dataclass(slots=True)
 class _Reporter:
-    """A broker. `is_complete`: it has told of all its instances. `gone_ms`: since when it is not in the cluster."""
+    """A broker that reports. `is_complete` is True once it has reported all its instances; `gone_ms` is the time at
+    which it left the cluster, None while it is alive.
+    """
 
     epoch: int
     is_complete: bool = False
     reported_ms: int = 0
     gone_ms: int | None = None
-    # Instances of which it is to be told something though it reports nothing of them.
+    # Instances to be reviewed for this broker even if it does not report them.
     to_review: set[str] = field(default_factory=set)
 
 
@@ -116,24 +126,24 @@ class _Reporter:
 class _Account:
     shares: dict[int, _Share] = field(default_factory=dict)
     is_full: bool = False
-    # As of the last answer.
+    # Figures of the last answer.
     used_bytes: int = 0
     bought_bytes: int = 0
 
 
 class StorageLedger:
-    """Of one term of a controller: a new term begins with an empty one."""
+    """Allocation of storage by one controller; a new controller begins with an empty one."""
 
     def __init__(self, began_ms: int) -> None:
-        """`began_ms` is of a clock that never jumps, here and everywhere."""
+        """Makes an empty ledger at `began_ms`. All times are monotonic milliseconds."""
         self._began_ms = began_ms
         self._accounts: dict[str, _Account] = {}
         self._reporters: dict[int, _Reporter] = {}
-        # Instances of which somebody used more lately: they are looked at until the lower figure is believed.
+        # Instances with decreases that still count; they are reviewed until none is left.
         self._lowered: set[str] = set()
 
     def on_brokers(self, live: Collection[int], now_ms: int) -> None:
-        """The brokers of the cluster, this one among them. Call before reports are taken."""
+        """Sets the live brokers, this one included. Call before reports are taken."""
         for broker_id in live:
             reporter = self._reporters.setdefault(broker_id, _Reporter(epoch=-1))
             reporter.gone_ms = None
@@ -151,17 +161,20 @@ class StorageLedger:
             account.shares.pop(broker_id, None)
 
     def forget_instances(self, known: Collection[str]) -> None:
-        """Call now and then."""
+        """Drops instances that are not `known` any more. Call from time to time."""
         for instance_id in [name for name in self._accounts if name not in known]:
             del self._accounts[instance_id]
             self._lowered.discard(instance_id)
 
     def begin(self, broker_id: int, epoch: int, is_complete: bool, now_ms: int) -> None:
-        """A report of `broker_id` is here; its lines are taken next. `is_complete`: with it everything was told."""
+        """Begins a report of a broker, whose lines are passed to `take` next.
+
+        `is_complete` is True if the broker has reported all its instances with this report.
+        """
         reporter = self._reporters.setdefault(broker_id, _Reporter(epoch=epoch))
         if reporter.epoch != epoch:
-            # Another process, which knows of no grant of ours. Its parts stand until it tells of them, with what the
-            # one before may have appended.
+            # A new incarnation, which knows no grants. The parts of the previous one, with the bytes that it may have
+            # appended, count until the new one reports the instances.
             reporter.epoch, reporter.is_complete = epoch, False
             for account in self._accounts.values():
                 share = account.shares.get(broker_id)
@@ -171,41 +184,42 @@ class StorageLedger:
         reporter.is_complete = reporter.is_complete or is_complete
         reporter.reported_ms = now_ms
 
-    def take(self, broker_id: int, line: ReportedUse, bought: Bought, now_ms: int) -> Change:
-        """The answer to a line of the report that was begun."""
-        account = self._accounts.setdefault(line.instance_id, _Account())
+    def take(self, broker_id: int, report: ReportedUse, bought: Bought, now_ms: int) -> Change:
+        """Returns the answer to one line of the report that was begun."""
+        account = self._accounts.setdefault(report.instance_id, _Account())
         share = account.shares.setdefault(broker_id, _Share())
-        self._update(share, line, now_ms)
+        self._update(share, report, now_ms)
         for other in account.shares:
             if other != broker_id and other in self._reporters:
-                self._reporters[other].to_review.add(line.instance_id)
-        return self._change(account, broker_id, line, bought, now_ms)
+                self._reporters[other].to_review.add(report.instance_id)
+        return self._change(account, broker_id, report, bought, now_ms)
 
     def to_review(self, broker_id: int) -> list[str]:
-        """Instances of which the broker that reports is told after its lines, for `review`."""
+        """Returns the instances to `review` for a broker after the lines of its report."""
         reporter = self._reporters[broker_id]
         result = sorted(reporter.to_review | self._lowered)[:REVIEWED_MAX]
         reporter.to_review.difference_update(result)
         return result
 
     def review(self, broker_id: int, instance_id: str, bought: Bought, now_ms: int) -> Change | None:
-        """What a broker is told of an instance that it reported nothing of, as nothing has changed there. None while
-        it has a change that it has not reported: the same would be given, or taken, twice.
+        """Returns the answer for an instance that a broker did not report because its figures have not changed.
+
+        Returns None while the broker has not reported the last change as applied: it would be made twice.
         """
         account = self._accounts.get(instance_id)
         share = None if account is None else account.shares.get(broker_id)
         if account is None or share is None or share.delta_bytes:
             return None
-        line = ReportedUse(instance_id, share.used_bytes, share.left_bytes, share.number, 0, False)
-        return self._change(account, broker_id, line, bought, now_ms)
+        report = ReportedUse(instance_id, share.used_bytes, share.left_bytes, share.number, 0, False)
+        return self._change(account, broker_id, report, bought, now_ms)
 
-    def _change(self, account: _Account, broker_id: int, line: ReportedUse, bought: Bought, now_ms: int) -> Change:
+    def _change(self, account: _Account, broker_id: int, report: ReportedUse, bought: Bought, now_ms: int) -> Change:
         share = account.shares[broker_id]
-        used_bytes = sum(self._used(account, id, each) for id, each in account.shares.items())
-        if any(each.lowered for each in account.shares.values()):
-            self._lowered.add(line.instance_id)
+        used_bytes = sum(self._used(account, id, other) for id, other in account.shares.items())
+        if any(other.lowered for other in account.shares.values()):
+            self._lowered.add(report.instance_id)
         else:
-            self._lowered.discard(line.instance_id)
+            self._lowered.discard(report.instance_id)
         if used_bytes >= bought.bytes:
             account.is_full = True
         elif used_bytes * 100 < bought.bytes * RESUME_PERCENT:
@@ -213,14 +227,14 @@ class StorageLedger:
         account.used_bytes, account.bought_bytes = used_bytes, bought.bytes
         budget_bytes = bought.bytes + bought.bytes // SLACK_PART
         free_bytes = 0 if account.is_full else max(0, budget_bytes - used_bytes)
-        delta_bytes = self._delta(account, line, free_bytes, budget_bytes)
+        delta_bytes = self._delta(account, report, free_bytes, budget_bytes)
         if delta_bytes > 0 and bought.brokers > 1 and now_ms - self._began_ms < GONE_MS:
             delta_bytes = 0
         if delta_bytes:
             share.number += 1
             share.pending_bytes, share.delta_bytes = max(0, delta_bytes), delta_bytes
         return Change(
-            line.instance_id,
+            report.instance_id,
             share.number,
             delta_bytes,
             used_bytes,
@@ -231,39 +245,45 @@ class StorageLedger:
         )
 
     def _reported(self, account: _Account, now_ms: int) -> int:
-        """Who has not reported for a while may lead nothing any more."""
+        """Returns the use in recent reports; a broker with an older one may no longer lead the partitions in it."""
         fresh = {
-            id for id, each in self._reporters.items() if each.gone_ms is None and now_ms - each.reported_ms <= FRESH_MS
+            id
+            for id, reporter in self._reporters.items()
+            if reporter.gone_ms is None and now_ms - reporter.reported_ms <= FRESH_MS
         }
         return sum(share.used_bytes for id, share in account.shares.items() if id in fresh)
 
     @staticmethod
-    def _update(share: _Share, line: ReportedUse, now_ms: int) -> None:
-        had_bytes = share.left_bytes + (share.delta_bytes if line.applied == share.number else 0)
-        # What was appended since the last report, and may be in a partition that others lead by this one.
-        used_bytes = share.used_bytes + max(0, had_bytes - line.left_bytes)
-        if line.used_bytes < used_bytes:
-            share.lower(used_bytes - line.used_bytes, now_ms)
-        share.used_bytes, share.left_bytes = line.used_bytes, line.left_bytes
-        # One report is under way at a time: a change that this one does not know of was lost, and never comes.
-        share.number, share.pending_bytes, share.delta_bytes = line.applied, 0, 0
+    def _update(share: _Share, report: ReportedUse, now_ms: int) -> None:
+        had_bytes = share.left_bytes + (share.delta_bytes if report.applied == share.number else 0)
+        # Includes bytes appended since the last report, whose partition may have another leader by now.
+        used_bytes = share.used_bytes + max(0, had_bytes - report.left_bytes)
+        if report.used_bytes < used_bytes:
+            share.lower(used_bytes - report.used_bytes, now_ms)
+        share.used_bytes, share.left_bytes = report.used_bytes, report.left_bytes
+        # There is one report at a time, so a change that this one does not confirm was lost.
+        share.number, share.pending_bytes, share.delta_bytes = report.applied, 0, 0
 
     def _used(self, account: _Account, broker_id: int, share: _Share) -> int:
-        """What a broker uses, or used until lately: less is believed when all others have reported since."""
+        """Returns the use of a broker. A decrease applies once all other brokers have reported after it, because they
+        may have become leaders of its partitions.
+        """
         if share.lowered:
-            others = [each for id, each in self._reporters.items() if id != broker_id and each.gone_ms is None]
+            others = [
+                reporter for id, reporter in self._reporters.items() if id != broker_id and reporter.gone_ms is None
+            ]
             known_ms = min((other.reported_ms for other in others), default=None)
             while share.lowered and (known_ms is None or known_ms >= share.lowered[0][1] + MOVE_MS):
                 del share.lowered[0]
         return share.used_bytes + sum(by_bytes for by_bytes, _ in share.lowered)
 
-    def _delta(self, account: _Account, line: ReportedUse, free_bytes: int, budget_bytes: int) -> int:
+    def _delta(self, account: _Account, report: ReportedUse, free_bytes: int, budget_bytes: int) -> int:
         brokers = len(account.shares)
-        part = BUSY_PART if line.is_busy or line.wanted_bytes else IDLE_PART
-        target_bytes = max(free_bytes // (part * brokers), min(line.wanted_bytes, free_bytes))
-        delta_bytes = target_bytes - line.left_bytes
+        part = BUSY_PART if report.is_busy or report.wanted_bytes else IDLE_PART
+        target_bytes = max(free_bytes // (part * brokers), min(report.wanted_bytes, free_bytes))
+        delta_bytes = target_bytes - report.left_bytes
         if delta_bytes <= 0:
-            is_little = -delta_bytes * CHANGE_PART <= line.left_bytes and target_bytes > 0
+            is_little = -delta_bytes * CHANGE_PART <= report.left_bytes and target_bytes > 0
             return 0 if is_little else delta_bytes
         if not self.is_complete:
             return 0
@@ -272,15 +292,17 @@ class StorageLedger:
             for id, share in account.shares.items()
         )
         delta_bytes = max(0, min(delta_bytes, budget_bytes - bound_bytes))
-        return 0 if delta_bytes * CHANGE_PART <= line.left_bytes and not line.wanted_bytes else delta_bytes
+        return 0 if delta_bytes * CHANGE_PART <= report.left_bytes and not report.wanted_bytes else delta_bytes
 
     @property
     def is_complete(self) -> bool:
-        """Whether every live broker has told of all its instances."""
+        """True if every live broker has reported all its instances."""
         return all(reporter.is_complete for reporter in self._reporters.values() if reporter.gone_ms is None)
 
     def filled(self, percent: int, now_ms: int) -> list[Filled] | None:
-        """The instances that use so much of what they bought; None while a new controller does not know them all."""
+        """Returns the instances that use at least `percent` of their storage; None while a new controller does not know
+        all instances.
+        """
         if not self.is_complete or now_ms - self._began_ms < GONE_MS:
             return None
         return [

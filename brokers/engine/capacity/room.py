@@ -1,7 +1,7 @@
-"""What this broker may still append for one instance.
+"""Storage room: the bytes that this broker may still append for one instance.
 
-A produce compares and subtracts one integer. Bytes count once for each replica, as they will be stored. The room is
-filled by the controller (`ledger`); what is left when it does not answer is all there is.
+A produce compares and subtracts one integer. Bytes count once for each replica that will store them. The controller
+(`ledger`) fills the room; while it does not answer, only what is left can be used.
 """
 
 from __future__ import annotations
@@ -10,23 +10,31 @@ from collections.abc import Callable
 from typing import Final
 
 OK: Final = 0
-# Codes of the protocol (WIRE-25). A producer that waits a moment may succeed: the controller is being asked.
+# Error codes of the protocol (WIRE-25). A retry may succeed, because the controller has been asked for more.
 ASKED: Final = 7  # REQUEST_TIMED_OUT
-# A producer that tries again is refused again: somebody has to delete something or buy more.
+# A retry is refused as well, until records are deleted or more storage is bought.
 FULL: Final = 44  # POLICY_VIOLATION
 
-ASKED_MESSAGE: Final = "How much of the instance's storage is left is being asked for. Try again."
+ASKED_MESSAGE: Final = "The broker is requesting more of the instance's storage from the controller. Try again."
 _ENDLESS_BYTES: Final = 1 << 60
 
 
 def nobody_asks() -> None:
-    """Where no controller hands out storage."""
+    """Does nothing; used where no controller allocates storage."""
 
 
 class StorageRoom:
-    """`left_bytes` may be appended here. Below `low_bytes` more is asked for. `free_bytes`: what the whole instance had
-    left when the controller answered last. `is_full`: the controller says that nothing is left. `is_shortened`: the
-    oldest records go to make room, so that a producer that waits a moment may succeed.
+    """Storage that this broker may still append for one instance.
+
+    Attributes:
+        left_bytes: bytes that may be appended on this broker.
+        low_bytes: below this, `ask` is called to request more.
+        free_bytes: free storage of the whole instance in the controller's last answer.
+        is_full: True if the controller reports that the instance's storage is used up.
+        is_shortened: True while the oldest records are deleted to make room, so that a retry may succeed.
+        refused: number of refusals that a retry cannot change, since the process began.
+        spent_bytes: bytes appended since the last report.
+        wanted_bytes: largest append that did not fit since the last report.
     """
 
     __slots__ = (
@@ -52,14 +60,12 @@ class StorageRoom:
         self.free_bytes = _ENDLESS_BYTES
         self.is_full = False
         self.is_shortened = False
-        # Since this process began: produces to partitions that were refused for good.
         self.refused = 0
-        # Since the last report: what was spent below `low_bytes` or refused says that it is in use.
         self.spent_bytes = 0
         self.wanted_bytes = 0
 
     def spend(self, cost_bytes: int) -> int:
-        """Takes `cost_bytes` from what is left; otherwise the error code of a produce that does not fit."""
+        """Takes `cost_bytes` from the room and returns OK; returns the error code of the produce if they do not fit."""
         left_bytes = self.left_bytes - cost_bytes
         if left_bytes >= self.low_bytes:
             self.left_bytes = left_bytes
@@ -81,7 +87,7 @@ class StorageRoom:
         return ASKED
 
     def refusal(self, code: int) -> str:
-        """What a producer is told with `code`."""
+        """Returns the error message of a produce that is refused with `code`."""
         if code == ASKED:
             return ASKED_MESSAGE
         return (
@@ -91,10 +97,10 @@ class StorageRoom:
         )
 
 
-# Of the cluster's own topics: what they hold is nobody's purchase.
+# Room of the cluster's own topics, which belong to no instance.
 UNBOUNDED: Final = StorageRoom(is_bounded=False)
 
 
 def unbounded(_topic: str) -> StorageRoom:
-    """Where nobody hands out storage."""
+    """Returns the unlimited room; used where no controller allocates storage."""
     return UNBOUNDED

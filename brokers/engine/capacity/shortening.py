@@ -1,7 +1,8 @@
-"""Which of an instance's oldest segments go before its storage is used up (decision 114). Pure.
+"""Early retention: choice of an instance's oldest segments to delete before its storage is used up (decision 114).
+Pure.
 
-Each broker acts on the partitions it leads, by the figures that the controller answered for the whole instance: of what
-is to be freed it frees the part that it holds. Its own segments go oldest first, over all topics.
+Each broker acts on the partitions that it leads, by the controller's figures for the whole instance, and frees its
+proportional part. Its segments are deleted oldest first, over all topics.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ from typing import Final, NamedTuple
 
 from brokers.contract.partitions import PartitionKey
 
-# Percent of what was bought at which the oldest segments begin to go, and below which no more go.
+# Percentage of the bought storage at which deletion begins, and below which it ends.
 SHORTEN_PERCENT: Final = 95
 RELEASE_PERCENT: Final = 90
-# From here on a segment goes that is much larger than what is wanted.
+# From this percentage on, a segment is deleted even if it is much larger than needed.
 URGENT_PERCENT: Final = 98
-# An active segment is closed at this part of what was bought, so that what goes at once is about as much as is wanted.
+# An active segment is closed at the bought storage divided by this, so that a deletion frees about as much as needed.
 PIECE_PART: Final = 100
 PIECE_BYTES_MIN: Final = 1 << 20
 MS_PER_MINUTE: Final = 60_000
 
 
 class StorageFigures(NamedTuple):
-    """What an instance bought, and what live brokers reported of it by the controller's last answer, `counted_bytes` of
-    that by this broker, which holds `held_bytes` at the moment. All with replicas.
+    """Storage figures of an instance, all with replicas.
+
+    `reported_bytes` is the use that live brokers reported, by the controller's last answer, and `counted_bytes` this
+    broker's part of it. `held_bytes` is the current use on this broker.
     """
 
     bought_bytes: int
@@ -35,26 +38,27 @@ class StorageFigures(NamedTuple):
 
 
 class OldSegment(NamedTuple):
-    """A closed segment: its size with replicas, and its newest record."""
+    """A closed segment: its size with replicas, and the timestamp of its newest record."""
 
     stored_bytes: int
     largest_timestamp_ms: int
 
 
 def is_shortened(figures: StorageFigures, was_shortened: bool) -> bool:
-    """Whether the oldest segments have to go; once they do, until clearly less is used."""
+    """True if the oldest segments must be deleted. Once begun, deletion continues down to RELEASE_PERCENT."""
     percent = RELEASE_PERCENT if was_shortened else SHORTEN_PERCENT
     return _used_now(figures) * 100 >= figures.bought_bytes * percent
 
 
 def is_urgent(figures: StorageFigures) -> bool:
-    """Whether producers are about to be refused."""
+    """True if produces are about to be refused."""
     return _used_now(figures) * 100 >= figures.bought_bytes * URGENT_PERCENT
 
 
 def excess_bytes(figures: StorageFigures) -> int:
-    """How much of what this broker leads has to go. What it freed since the controller counted is taken into account,
-    so that a late answer has nothing deleted twice.
+    """Returns the bytes that this broker must free on the partitions that it leads.
+
+    Bytes freed since the controller's answer are subtracted, so that a late answer does not cause a second deletion.
     """
     release_bytes = figures.bought_bytes * RELEASE_PERCENT // 100
     whole_bytes = figures.reported_bytes - release_bytes
@@ -76,9 +80,11 @@ def segments_to_delete(
     floor_ms: int,
     is_urgent: bool = False,
 ) -> dict[PartitionKey, int]:
-    """How many segments go of each log, from its oldest on: the oldest of all logs first, until about `wanted_bytes`
-    are free: the last one goes if at least half of it is wanted, or if it `is_urgent`. Nothing goes whose newest record
-    is younger than `floor_ms`, nor what lies behind it in its log.
+    """Returns the number of segments to delete from the start of each log.
+
+    The oldest segments of all logs are chosen first, until about `wanted_bytes` are freed. The last one is chosen if at
+    least half of it is needed, or if it `is_urgent`. A segment whose newest record is younger than `floor_ms`, and all
+    later segments of its log, are kept.
     """
     result: dict[PartitionKey, int] = {}
     heads = [(segments[0].largest_timestamp_ms, key, 0) for key, segments in logs.items() if segments]
@@ -87,7 +93,7 @@ def segments_to_delete(
     while heads and freed_bytes < wanted_bytes:
         largest_timestamp_ms, key, at = heapq.heappop(heads)
         if now_ms - largest_timestamp_ms < floor_ms:
-            break  # the oldest there is
+            break  # all other segments are younger
         segments = logs[key]
         if not is_urgent and (wanted_bytes - freed_bytes) * 2 < segments[at].stored_bytes:
             break
@@ -99,5 +105,5 @@ def segments_to_delete(
 
 
 def piece_bytes(bought_bytes: int, replicas: int) -> int:
-    """At this size an active segment is closed, whatever its topic says."""
+    """Returns the size at which an active segment is closed, whatever its topic's configuration."""
     return max(PIECE_BYTES_MIN, bought_bytes // PIECE_PART // max(1, replicas))

@@ -1,4 +1,4 @@
-"""The elected controller: keeps partition states in step with who lives (CTL-1…20, REP-27…30, ASG-1…9).
+"""The elected controller: adapts partition states to the live brokers (CTL-1…20, REP-27…30, ASG-1…9).
 
-`decide` is pure and level-triggered, `loop` carries its instructions out through the store.
+`decide` is pure and level-triggered; `loop` executes its instructions through the cluster store.
 """

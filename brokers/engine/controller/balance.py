@@ -13,10 +13,10 @@ from brokers.engine.controller.partition_states import ElectionContext, preferre
 def preferred_writes(
     topics: Iterable[TopicImage], context: ElectionContext, *, imbalance_percent_max: int
 ) -> list[StateWrite]:
-    """Gives every broker back what it should lead, if it leads so little of it that the ratio counts.
+    """Returns the writes that elect the preferred leaders of brokers whose imbalance is above the maximum.
 
-    A broker's imbalance is the part of the partitions with it as first replica that somebody else leads. Those
-    without any leader are no matter of balance.
+    A broker's imbalance is the percentage of the partitions with it as first replica that another broker leads.
+    Partitions without a leader do not count.
     """
     preferred: dict[int, int] = {}
     elsewhere: dict[int, list[tuple[TopicImage, PartitionImage]]] = {}

@@ -1,8 +1,8 @@
-"""The controller's mind: `(state, event) -> (state, instructions)`. Pure and level-triggered.
+"""Decisions of the controller: `(state, event) -> (state, instructions)`. Pure and level-triggered.
 
-What a partition's state should be follows from the image alone, never from the history of events; so a controller
-elected in the middle of another one's work simply goes on (CTL-3), and deciding twice does no harm. Two guards stand
-behind it: every write is held to the controller epoch (ZK-4) and to the version of the state it replaces (REP-25).
+The wanted state of a partition follows from the image alone, not from the history of events. So a new controller simply
+continues the work of the previous one (CTL-3), and deciding twice does no harm. Two checks protect every write: the
+controller epoch (ZK-4) and the version of the state that it replaces (REP-25).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from brokers.engine.controller.state import ControllerState
 from brokers.engine.controller.system_topics import wanted_topic
 
 WRITING = -1
-# Partitions of one topic whose moves end in one transaction; the next ones follow when the image shows these.
+# Reassignments of one topic that are finished in one transaction; further ones follow when the image shows these.
 MOVES_FINISHED_AT_ONCE_MAX = 100
 
 Decision = tuple[ControllerState, list[Instruction]]
@@ -60,7 +60,7 @@ def decide(state: ControllerState, event: Event) -> Decision:
         case StatesWritten(written, lost):
             return _states_written(state, written, lost)
         case TopicApplied(topic, succeeded):
-            # What was done shows in the next image, which is decided on then; a failure leaves no trace there.
+            # A success appears in the next image, which causes the next decision; a failure does not, so it is retried.
             state = replace(state, busy=state.busy - {topic})
             return state, [] if succeeded else [ReconcileAgain((topic,))]
         case BalanceDue():
@@ -71,8 +71,8 @@ def _image_changed(state: ControllerState, image: ClusterImage) -> Decision:
     before, state = state.image, replace(state, image=image)
     if state.held_epoch is None:
         return state, []
-    # Versions begin anew with a topic that is made again: what was awaited of the one before may never be shown.
-    awaited = {key: version for key, version in state.awaited.items() if not _is_made_again(key[0], before, image)}
+    # A recreated topic has new versions, so the awaited versions of the previous one may never appear.
+    awaited = {key: version for key, version in state.awaited.items() if not _is_recreated(key[0], before, image)}
     state = replace(state, awaited=_still_awaited(awaited, image))
     if image.brokers != before.brokers:
         return _decide_topics(state, image.topics.values(), _broker_changes(before.brokers, image.brokers))
@@ -91,7 +91,7 @@ def _states_written(
     awaited = {key: version for key, version in state.awaited.items() if key not in lost}
     awaited.update({key: version for key, version in written.items() if key in awaited})
     state = replace(state, awaited=_still_awaited(awaited, state.image))
-    # The image may have moved on while the write was under way, and nobody would look at these topics again.
+    # The image may have changed during the write, when these partitions were skipped, so decide on them again.
     touched = dict.fromkeys(topic for topic, _ in written)
     present = [state.image.topics[name] for name in touched if name in state.image.topics]
     state, instructions = _decide_topics(state, present, "written")
@@ -123,7 +123,7 @@ def _decide_topics(state: ControllerState, topics: Iterable[TopicImage], cause: 
         if own is not None:
             busy.add(name)
             instructions.append(own)
-    # States first: partitions without a leader wait for nobody's deletion.
+    # States come first: partitions without a leader must not wait for deletions.
     instructions[:0] = [*([WriteStates(tuple(writes), cause)] if writes else []), *moves]
     ordered = [*writes, *(write for move in moves for write in move.writes)]
     awaited = {**state.awaited, **{write.key: WRITING for write in ordered}} if ordered else state.awaited
@@ -133,7 +133,7 @@ def _decide_topics(state: ControllerState, topics: Iterable[TopicImage], cause: 
 def _topic_writes(
     state: ControllerState, topic: TopicImage, context: ElectionContext
 ) -> tuple[list[StateWrite], list[StateWrite]]:
-    """The states to write by themselves, and those that end a move."""
+    """Returns the states to write on their own, and those that finish a reassignment."""
     writes: list[StateWrite] = []
     arrived: list[StateWrite] = []
     unclean_allowed = state.policy.allows_unclean(topic.config)
@@ -151,13 +151,13 @@ def _topic_writes(
             continue
         if write.version is None and not opened:
             opened = True
-            write = replace(write, opens_topic=not _is_opened(state, topic))
+            write = replace(write, opens_topic=not _has_parent_node(state, topic))
         writes.append(write)
     return writes, arrived
 
 
-def _is_opened(state: ControllerState, topic: TopicImage) -> bool:
-    """Whether the parent of the topic's states is there, or is about to be."""
+def _has_parent_node(state: ControllerState, topic: TopicImage) -> bool:
+    """True if the parent node of the topic's states exists or is being created."""
     return any(
         partition.version is not None or (topic.name, partition.index) in state.awaited
         for partition in topic.partitions
@@ -178,7 +178,7 @@ def _balance(state: ControllerState) -> Decision:
 
 
 def _still_awaited(awaited: Mapping[PartitionKey, int], image: ClusterImage) -> dict[PartitionKey, int]:
-    """Without those that the image shows by now, or that are gone with their topic."""
+    """Returns the awaited versions that the image does not show yet, without those of deleted topics."""
     remaining: dict[PartitionKey, int] = {}
     for (name, index), version in awaited.items():
         topic = image.topics.get(name)
@@ -190,9 +190,9 @@ def _still_awaited(awaited: Mapping[PartitionKey, int], image: ClusterImage) -> 
     return remaining
 
 
-def _is_made_again(name: str, before: ClusterImage, after: ClusterImage) -> bool:
-    was, there = before.topics.get(name), after.topics.get(name)
-    return was is not None and there is not None and was.topic_id != there.topic_id
+def _is_recreated(name: str, before: ClusterImage, after: ClusterImage) -> bool:
+    old, new = before.topics.get(name), after.topics.get(name)
+    return old is not None and new is not None and old.topic_id != new.topic_id
 
 
 def _broker_changes(before: Mapping[int, BrokerInfo], after: Mapping[int, BrokerInfo]) -> str:

@@ -1,4 +1,5 @@
-"""Topics to be deleted, by tenant, then by instance: a thousand deletions of one do not delay the one of another.
+"""Fair queue of topics to be deleted, by tenant, then by instance: a thousand deletions of one tenant do not delay the
+deletion of another.
 
 Pure.
 """

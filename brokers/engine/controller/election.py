@@ -1,5 +1,6 @@
-"""When to stand for controller and when the controllership is lost (CTL-1, CTL-2, CTL-4). Pure; `ClusterStore.elect`
-does the voting.
+"""Conditions for running for controller and for having lost the controllership (CTL-1, CTL-2, CTL-4). Pure.
+
+`ClusterStore.elect` performs the election.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from brokers.engine.cluster.image import NO_CONTROLLER, ClusterImage
 
 
 def should_run_for_election(image: ClusterImage, broker_id: int, *, unsure: bool) -> bool:
-    """A registered broker stands when nobody holds the controllership. `unsure`: the answer to an earlier vote was
-    lost, so the holder of this id may be this very session.
+    """True if this broker is registered and there is no controller.
+
+    With `unsure` the result of an earlier election was lost. If the image then shows this broker as the controller, it
+    may have been elected in this session, and it runs again to find out.
     """
     if broker_id not in image.brokers:
         return False
@@ -18,8 +21,9 @@ def should_run_for_election(image: ClusterImage, broker_id: int, *, unsure: bool
 
 
 def is_over(held_epoch: ControllerEpoch, image: ClusterImage) -> bool:
-    """The image shows another holder, or none, at this controller epoch or later. An older image says
-    nothing.
+    """True if the image shows another controller, or none, in this controller epoch or a later one.
+
+    An older image proves nothing.
     """
     return image.controller_epoch > held_epoch.epoch or (
         image.controller_epoch == held_epoch.epoch and image.controller_id != held_epoch.broker_id

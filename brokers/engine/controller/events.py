@@ -1,6 +1,4 @@
-"""What the controller is told, and what it then wants done: plain values, so that a history can be written down and
-replayed.
-"""
+"""Events and instructions of the controller: plain values, so that a history can be recorded and replayed."""
 
 from __future__ import annotations
 
@@ -17,14 +15,14 @@ from brokers.engine.controller.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """This broker won (CTL-1); all is decided anew from the present image (CTL-3)."""
+    """This broker was elected (CTL-1); everything is decided again from the current image (CTL-3)."""
 
     held_epoch: ControllerEpoch
 
 
 @dataclass(frozen=True, slots=True)
 class Deposed:
-    """The controller epoch is over: another controller, or no session."""
+    """The controllership is lost: another controller was elected, or the session ended."""
 
     reason: str
 
@@ -36,14 +34,14 @@ class ImageChanged:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChanged:
-    """Operators chose otherwise: what waited for lack of a choice may be decided."""
+    """Operators changed the policy, which may allow elections that were not possible before."""
 
     policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
 class StatesWritten:
-    """`written` maps to the version each state node has now; `lost` were overtaken by somebody else's write."""
+    """Result of a write: the new version of each written state node, and the states that another write overtook."""
 
     written: Mapping[PartitionKey, int]
     lost: tuple[PartitionKey, ...] = ()
@@ -51,7 +49,7 @@ class StatesWritten:
 
 @dataclass(frozen=True, slots=True)
 class TopicApplied:
-    """A deletion, creation or growth that was under way ended, well or not."""
+    """The deletion, creation or growth of a topic has ended, successfully or not."""
 
     topic: str
     succeeded: bool = True
@@ -59,7 +57,7 @@ class TopicApplied:
 
 @dataclass(frozen=True, slots=True)
 class BalanceDue:
-    """Time to look whether leaders are where they should be (REP-31)."""
+    """The check of the balance of leaders is due (REP-31)."""
 
 
 Event = Elected | Deposed | ImageChanged | PolicyChanged | StatesWritten | TopicApplied | BalanceDue
@@ -69,7 +67,7 @@ Event = Elected | Deposed | ImageChanged | PolicyChanged | StatesWritten | Topic
 
 @dataclass(frozen=True, slots=True)
 class WriteStates:
-    """All partition states of one event in one go (CTL-8); `cause` goes to the log."""
+    """Write all partition states of one event together (CTL-8); `cause` is logged."""
 
     writes: tuple[StateWrite, ...]
     cause: str
@@ -77,8 +75,9 @@ class WriteStates:
 
 @dataclass(frozen=True, slots=True)
 class FinishReassignments:
-    """`writes` are the last states of partitions of `topic` that have arrived (REP-32): in one transaction with them
-    the replicas of these partitions become their targets.
+    """Finish the reassignments of partitions of `topic` whose target replicas are in sync (REP-32).
+
+    One transaction writes their final states and makes the target replicas their replicas.
     """
 
     topic: TopicImage
@@ -99,7 +98,7 @@ class CreateSystemTopic:
 
 @dataclass(frozen=True, slots=True)
 class GrowSystemTopic:
-    """`added` continues after the `present` partitions the decision was made on."""
+    """Add partitions to a topic of the cluster that had `present` partitions when this was decided."""
 
     name: str
     present: int
@@ -108,7 +107,7 @@ class GrowSystemTopic:
 
 @dataclass(frozen=True, slots=True)
 class ReconcileAgain:
-    """Somebody else wrote these topics: have them read again."""
+    """Read topics again that another process has changed."""
 
     topics: tuple[str, ...]
 

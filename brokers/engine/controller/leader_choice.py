@@ -1,6 +1,4 @@
-"""Who leads a partition next (CTL-15, REP-27…30). Pure; every answer follows from the assignment, the ISR and who
-lives.
-"""
+"""Choice of a partition's next leader from its assignment, its ISR and the live brokers (CTL-15, REP-27…30). Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ IsAlive = Callable[[int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`unclean` marks a leader that may miss acknowledged records."""
+    """A chosen leader and ISR; `unclean` is True if the leader may lack acknowledged records."""
 
     leader: int
     isr: tuple[int, ...]
@@ -22,15 +20,19 @@ class Choice:
 
 
 def first_leader(replicas: Sequence[int], is_alive: IsAlive) -> Choice | None:
-    """CTL-15: the first live replica of a partition that never had a state, all live ones in its ISR; None while
-    none lives.
+    """Chooses the first leader of a new partition: the first live replica, with all live replicas in the ISR (CTL-15).
+
+    Returns None while no replica is alive.
     """
     live = tuple(replica for replica in replicas if is_alive(replica))
     return Choice(live[0], live) if live else None
 
 
 def offline_leader(replicas: Sequence[int], isr: Sequence[int], is_alive: IsAlive, *, unclean_allowed: bool) -> Choice:
-    """REP-27, REP-28, REP-30: the leader is gone. Nobody fit: no leader, and the ISR stays written as it was."""
+    """Chooses a leader after the previous one died (REP-27, REP-28, REP-30).
+
+    If no replica is eligible, the partition has no leader and the ISR stays as it was.
+    """
     live_isr = tuple(replica for replica in isr if is_alive(replica))
     for replica in replicas:
         if replica in live_isr:
@@ -43,7 +45,7 @@ def offline_leader(replicas: Sequence[int], isr: Sequence[int], is_alive: IsAliv
 
 
 def reassigned_leader(targets: Sequence[int], isr: Sequence[int], is_alive: IsAlive) -> Choice | None:
-    """REP-29: the first target replica that lives and is in sync; None when there is none yet."""
+    """Chooses the first target replica that is alive and in sync, None if there is none yet (REP-29)."""
     for replica in targets:
         if replica in isr and is_alive(replica):
             return Choice(replica, tuple(isr))
@@ -51,14 +53,20 @@ def reassigned_leader(targets: Sequence[int], isr: Sequence[int], is_alive: IsAl
 
 
 def preferred_leader(replicas: Sequence[int], isr: Sequence[int], is_alive: IsAlive) -> Choice | None:
-    """REP-29: the first replica of the assignment or nobody (then PREFERRED_LEADER_NOT_AVAILABLE, 80)."""
+    """Chooses the first replica of the assignment, None if it is not alive and in sync (REP-29).
+
+    None is answered with PREFERRED_LEADER_NOT_AVAILABLE (80).
+    """
     return reassigned_leader(replicas[:1], isr, is_alive)
 
 
 def shutdown_leader(
     replicas: Sequence[int], isr: Sequence[int], is_alive: IsAlive, is_stopping: Callable[[int], bool]
 ) -> Choice | None:
-    """REP-29: the first live ISR member that stays; the stopping ones leave the ISR. None when nobody stays."""
+    """Chooses the first live ISR member that is not stopping; stopping brokers leave the ISR (REP-29).
+
+    Returns None if there is no such member.
+    """
     staying = tuple(replica for replica in isr if not is_stopping(replica))
     for replica in replicas:
         if replica in staying and is_alive(replica):
@@ -67,6 +75,6 @@ def shutdown_leader(
 
 
 def without_dead(leader: int, isr: Sequence[int], is_alive: IsAlive) -> tuple[int, ...]:
-    """CTL-9: dead followers leave the ISR; the leader, and a sole member, stay."""
+    """Returns the ISR without dead followers (CTL-9); the leader and a sole member stay."""
     kept = tuple(replica for replica in isr if replica == leader or is_alive(replica))
     return kept or tuple(isr)

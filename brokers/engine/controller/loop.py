@@ -1,7 +1,7 @@
-"""Carries the controller's decisions out: one task, one event at a time (CTL-6), every write through the store.
+"""Executes the controller's decisions: one task, one event at a time (CTL-6), every write through the store.
 
-It runs on every broker; where nobody was elected it runs for election, elsewhere it only follows the image. Nothing
-polls: it wakes on a new image, and every ten seconds to clean the change logs.
+The loop runs on every broker. It runs for election while there is no controller; on the other brokers it only follows
+the image. It does not poll: it wakes up for a new image, and every ten seconds to clean the change log.
 """
 
 from __future__ import annotations
@@ -47,16 +47,17 @@ from brokers.engine.controller.state import ControllerState
 
 log = structlog.get_logger(__name__)
 
-# Readers list the whole log at each change: it is cut back before it has many entries more than are kept.
+# Interval between cleanings of the change log. Readers list the whole log at each change, so it must stay short.
 CLEANING_INTERVAL_S = 10.0
-# ZK-32: readers get this long to see a change node.
+# Age at which change nodes are deleted, by which all readers have seen them (ZK-32).
 CHANGES_KEPT_MS = 15 * 60 * 1000
 RETRY_DELAY_S = 0.5
 
 
 class ControllerLoop:
-    """`session_id` answers the present session of the store: a controllership is held by a session, not by a
-    process.
+    """The controller's loop on one broker.
+
+    `session_id` returns the current session of the store: a controllership belongs to a session, not to a process.
     """
 
     def __init__(
@@ -78,14 +79,14 @@ class ControllerLoop:
         self._controller_session = 0
         self._unsure = False
         self._next_cleaning_s = self._next_balance_s = math.inf
-        # What takes long and can wait, done one at a time between images.
+        # Deletions take long and are not urgent, so they are done one at a time between images.
         self._deletions = DeletionQueue(current.tenant_of)
         self._wake = asyncio.Event()
         self._wake.set()
         current.subscribe(self._on_image)
 
     def use_policy(self, policy: Policy) -> None:
-        """Operators chose otherwise: decided on from the next step on."""
+        """Sets a policy that operators have changed; it applies from the next step on."""
         self._policy = policy
         self._wake.set()
 
@@ -95,11 +96,11 @@ class ControllerLoop:
 
     @property
     def epoch(self) -> int:
-        """The epoch of this broker's controller epoch, 0 while it holds none."""
+        """The controller epoch that this broker holds, 0 if it is not the controller."""
         return self.state.held_epoch.epoch if self.state.held_epoch is not None else 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until it is cancelled."""
         clock = asyncio.get_running_loop().time
         self._next_cleaning_s = clock() + CLEANING_INTERVAL_S
         while True:
@@ -108,20 +109,18 @@ class ControllerLoop:
                     async with asyncio.timeout_at(min(self._next_cleaning_s, self._next_balance_s)):
                         await self._wake.wait()
                 except TimeoutError:
-                    await self._come_round(clock())
+                    await self._run_periodic_work(clock())
                     continue
             if self._wake.is_set():
                 self._wake.clear()
                 await self._step(self._current.image)
             elif clock() >= min(self._next_cleaning_s, self._next_balance_s):
-                await self._come_round(clock())
+                await self._run_periodic_work(clock())
             if self._deletions:
                 await self._delete_next()
 
     async def stop(self) -> None:
-        """Hands the controllership back, so that the next one need not wait for the session to end. Cancel `run`
-        first.
-        """
+        """Resigns, so that the next controller need not wait for the end of the session. Cancel `run` first."""
         held_epoch = self.state.held_epoch
         self.state, _ = decide(self.state, Deposed("this broker stops"))
         if held_epoch is not None:
@@ -134,23 +133,23 @@ class ControllerLoop:
         self._wake.set()
 
     async def _step(self, image: ClusterImage) -> None:
-        """Events that a decision's own instructions cause come before the next image."""
+        """Handles one image. Events that the instructions of a decision cause are handled before the next image."""
         held_epoch = self.state.held_epoch
         if held_epoch is not None and self._session_id() != self._controller_session:
-            # A vote that was under way when the session ended may have been cast by the next one: then the
-            # controllership is ours still, and nobody else will stand for it.
+            # An election in progress when the session ended may have been repeated in the next session. Then this
+            # broker is the controller, and no other broker would run for election.
             self._unsure = True
-            await self._carry(Deposed("the session ended"))
+            await self._handle(Deposed("the session ended"))
         elif held_epoch is not None and is_over(held_epoch, image):
-            await self._carry(Deposed(f"broker {image.controller_id} holds epoch {image.controller_epoch}"))
-        await self._carry(ImageChanged(image))
+            await self._handle(Deposed(f"broker {image.controller_id} holds epoch {image.controller_epoch}"))
+        await self._handle(ImageChanged(image))
         if self.state.policy != self._policy:
-            await self._carry(PolicyChanged(self._policy))
+            await self._handle(PolicyChanged(self._policy))
         if self.state.held_epoch is None and should_run_for_election(image, self.state.broker_id, unsure=self._unsure):
             elected = await self._run_for_election()
             if elected is not None:
                 self._next_balance_s = asyncio.get_running_loop().time() + FIRST_BALANCE_S
-                await self._carry(Elected(elected))
+                await self._handle(Elected(elected))
 
     async def _run_for_election(self) -> ControllerEpoch | None:
         session = self._session_id()
@@ -163,7 +162,7 @@ class ControllerLoop:
             return None
         self._unsure = False
         if held_epoch is None:
-            # Somebody was faster, and the image does not show it yet.
+            # Another broker was elected, which the image does not show yet.
             self._watcher.mark(Part.CONTROLLER)
             return None
         self._controller_session = session
@@ -171,7 +170,7 @@ class ControllerLoop:
         return held_epoch
 
     async def _delete_next(self) -> None:
-        """Topics that wait for their first leaders come in between, whoever deletes how many."""
+        """Deletes one topic; elections of first leaders run between deletions."""
         topic = self._deletions.pop()
         held_epoch = self.state.held_epoch
         if held_epoch is None:
@@ -181,22 +180,22 @@ class ControllerLoop:
         except ControllerMoved as error:
             self._watcher.mark(Part.CONTROLLER)
             result = Deposed(str(error))
-        await self._carry(result)
+        await self._handle(result)
 
-    async def _carry(self, event: Event) -> None:
+    async def _handle(self, event: Event) -> None:
         events: deque[Event] = deque([event])
         while events:
-            happened = events.popleft()
-            if isinstance(happened, Deposed) and self.state.held_epoch is not None:
-                log.info("controller_deposed", broker_id=self.state.broker_id, epoch=self.epoch, reason=happened.reason)
-            if isinstance(happened, Deposed | Elected):
+            current = events.popleft()
+            if isinstance(current, Deposed) and self.state.held_epoch is not None:
+                log.info("controller_deposed", broker_id=self.state.broker_id, epoch=self.epoch, reason=current.reason)
+            if isinstance(current, Deposed | Elected):
                 self._deletions.clear()
-            self.state, instructions = decide(self.state, happened)
+            self.state, instructions = decide(self.state, current)
             for instruction in instructions:
                 if self.state.held_epoch is None:
                     break
                 try:
-                    result = await self._carry_out(self.state.held_epoch, instruction)
+                    result = await self._execute(self.state.held_epoch, instruction)
                 except ControllerMoved as error:
                     self._watcher.mark(Part.CONTROLLER)
                     events.clear()
@@ -206,7 +205,7 @@ class ControllerLoop:
                 if isinstance(result, Deposed):
                     break
 
-    async def _carry_out(self, held_epoch: ControllerEpoch, instruction: Instruction) -> Event | None:
+    async def _execute(self, held_epoch: ControllerEpoch, instruction: Instruction) -> Event | None:
         match instruction:
             case WriteStates():
                 return await self._write_states(held_epoch, instruction)
@@ -257,7 +256,7 @@ class ControllerLoop:
         except ControllerMoved:
             raise
         except Conflict as overtaken:
-            # Somebody else wrote meanwhile; what is left to do is decided from what they wrote.
+            # Another process has changed the topic; the rest is decided from the changed state.
             log.info("topic_overtaken", topic=topic, reason=str(overtaken))
             return TopicApplied(topic, succeeded=False)
         except (ClusterError, TreeError) as error:
@@ -266,10 +265,10 @@ class ControllerLoop:
         log.info("topic_settled", topic=topic)
         return TopicApplied(topic)
 
-    async def _come_round(self, now_s: float) -> None:
+    async def _run_periodic_work(self, now_s: float) -> None:
         if now_s >= self._next_balance_s:
             self._next_balance_s = now_s + self.state.policy.balance_interval_s
-            await self._carry(BalanceDue())
+            await self._handle(BalanceDue())
         if now_s >= self._next_cleaning_s:
             self._next_cleaning_s = now_s + CLEANING_INTERVAL_S
             await self._clean()

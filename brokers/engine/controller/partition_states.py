@@ -1,7 +1,7 @@
-"""What a partition's state should be, from the image alone (REP-27…34, CTL-9, CTL-10, CTL-15). Pure.
+"""The wanted state of a partition, from the image alone (REP-27…34, CTL-9, CTL-10, CTL-15). Pure.
 
-The steps are taken one behind the other on a choice of leader and ISR, and written as one: who died leaves, a leader is
-found where there is none, a move that has arrived ends, who is about to stop gives away what somebody else can take.
+Leader and ISR are chosen in steps that are written as one state: dead brokers leave the ISR, a missing leader is
+elected, a completed reassignment is finished, and brokers that are stopping hand over their leadership.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from brokers.engine.controller.leader_choice import Choice
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The state to write. `arrived`: the move is over, and the topic's replicas become its target in the same
-    transaction.
+class WantedState:
+    """A state to write. With `arrived` it finishes a reassignment: the same transaction makes the target replicas the
+    partition's replicas.
     """
 
     document: PartitionStateDocument
@@ -28,7 +28,7 @@ class Wanted:
 
 
 class ElectionContext:
-    """Who lives, who stays, and in whose name is written: the same for all partitions of one decision."""
+    """Inputs shared by all partitions of one decision: live brokers, stopping brokers and the controller epoch."""
 
     __slots__ = ("brokers", "controller_epoch", "is_staying", "stopping")
 
@@ -41,7 +41,7 @@ class ElectionContext:
     def document(
         self, partition: PartitionImage, choice: Choice, joined: Mapping[int, int] | None = None
     ) -> PartitionStateDocument:
-        """Every state the controller writes has the next leader epoch (REP-2)."""
+        """Returns the state document of a choice; every state of the controller has the next leader epoch (REP-2)."""
         return PartitionStateDocument(
             leader=choice.leader,
             leader_epoch=partition.leader_epoch + 1,
@@ -51,16 +51,14 @@ class ElectionContext:
         )
 
 
-def wanted_state(partition: PartitionImage, context: ElectionContext, *, unclean_allowed: bool) -> Wanted | None:
-    """What should be written over the partition's present state; None when it is right as it is, or nothing can be
-    done.
-    """
+def wanted_state(partition: PartitionImage, context: ElectionContext, *, unclean_allowed: bool) -> WantedState | None:
+    """Returns the state to write for a partition; None if its current state is right or cannot be improved."""
     if partition.version is None:
         first = leader_choice.first_leader(partition.replicas, context.is_staying)
         if first is None:
             return None
         epochs = {id: context.brokers[id].epoch for id in first.isr}
-        return Wanted(context.document(partition, first, epochs))
+        return WantedState(context.document(partition, first, epochs))
     if _is_at_rest(partition, context):
         return None
 
@@ -71,11 +69,11 @@ def wanted_state(partition: PartitionImage, context: ElectionContext, *, unclean
     choice = _without_stopping(partition, choice, context)
     if not arrived and not joined and (choice.leader, choice.isr) == (partition.leader, partition.isr):
         return None
-    return Wanted(context.document(partition, choice, joined), arrived)
+    return WantedState(context.document(partition, choice, joined), arrived)
 
 
 def preferred_state(partition: PartitionImage, context: ElectionContext) -> PartitionStateDocument | None:
-    """REP-29: its preferred leader instead of the present one; None while it leads, or is not fit to."""
+    """Returns the state with the preferred leader; None if it leads already or is not eligible (REP-29)."""
     preferred = partition.replicas[0]
     if partition.version is None or partition.leader in (preferred, NO_LEADER) or partition.is_reassigning:
         return None
@@ -88,7 +86,9 @@ def preferred_state(partition: PartitionImage, context: ElectionContext) -> Part
 
 
 def _is_at_rest(partition: PartitionImage, context: ElectionContext) -> bool:
-    """Nearly every partition on nearly every look: all in sync live and stay, one of them leads, nothing moves."""
+    """True for a partition that needs no change, the usual case: the ISR is alive and not stopping, one of it leads,
+    and there is no reassignment.
+    """
     if partition.leader == NO_LEADER or partition.adding or partition.removing:
         return False
     for id in partition.isr:
@@ -102,18 +102,18 @@ def _is_at_rest(partition: PartitionImage, context: ElectionContext) -> bool:
 def _with_living_leader(
     partition: PartitionImage, context: ElectionContext, unclean_allowed: bool
 ) -> tuple[Choice, dict[int, int]]:
-    """Who leads and who is in sync with whom, of those who live; and the epochs of members that count from here on.
+    """Returns a live leader with its ISR, and the broker epochs of members that newly count as in sync.
 
-    A broker that registered after it was written in sync is in the ISR from an earlier incarnation (CTL-10). It may
-    have lost what was not on disk, so it leads only when nobody of the same life can: if it led last, then nobody had
-    more than it; if there was no leader any more, it is the ISR member that was waited for (REP-28). It does so under a
-    higher leader epoch, so that nobody mistakes one life for the other, and alone in the ISR.
+    A broker that registered after the ISR was written is in it as an earlier incarnation (CTL-10). It may have lost
+    records that were not on disk, so it leads only if no member with an unchanged incarnation can: either it was the
+    last leader, and no replica has more records, or there was no leader and it is the ISR member that was waited for
+    (REP-28). It then leads under a higher leader epoch, which distinguishes the incarnations, and is alone in the ISR.
     """
 
     def is_same_incarnation(id: int) -> bool:
         return incarnations.is_same_incarnation(partition, context.brokers, id)
 
-    # An ISR member that is a replica no more (a move was taken back) is about to delete its log, or has.
+    # An ISR member that is no longer a replica (a reassignment was cancelled) deletes its log, so it is left out.
     isr = tuple(id for id in partition.isr if id in partition.replicas) or partition.isr
     if partition.leader in isr and is_same_incarnation(partition.leader):
         return Choice(partition.leader, leader_choice.without_dead(partition.leader, isr, is_same_incarnation)), {}
@@ -129,7 +129,8 @@ def _with_living_leader(
     if choice.leader == NO_LEADER and unclean_allowed:
         choice = leader_choice.offline_leader(partition.replicas, isr, is_alive, unclean_allowed=True)
     if choice.leader == NO_LEADER:
-        # REP-30; only who was reborn while others are awaited has to catch up with them.
+        # No leader (REP-30). Restarted brokers leave the ISR while other members are awaited, and must catch up with
+        # them.
         return Choice(NO_LEADER, tuple(id for id in isr if not is_alive(id)) or isr), {}
     return Choice(choice.leader, (choice.leader,), choice.unclean), {
         choice.leader: context.brokers[choice.leader].epoch
@@ -137,12 +138,12 @@ def _with_living_leader(
 
 
 def _has_arrived(partition: PartitionImage, choice: Choice) -> bool:
-    """REP-32: a move ends when all of its target are in sync with a leader."""
+    """True if a reassignment is complete: all target replicas are in sync with a leader (REP-32)."""
     return partition.is_reassigning and choice.leader != NO_LEADER and set(partition.target) <= set(choice.isr)
 
 
 def _within(target: tuple[int, ...], choice: Choice, context: ElectionContext) -> Choice:
-    """The leader is one of the target, and the others leave the ISR."""
+    """Restricts a choice to the target replicas, one of which becomes the leader."""
     isr = tuple(id for id in choice.isr if id in target)
     if choice.leader in target:
         return Choice(choice.leader, isr)
@@ -151,7 +152,11 @@ def _within(target: tuple[int, ...], choice: Choice, context: ElectionContext) -
 
 
 def _without_stopping(partition: PartitionImage, choice: Choice, context: ElectionContext) -> Choice:
-    """REP-34: leadership goes to somebody in sync who stays, and who stops leaves the ISR; the last one stays in."""
+    """Moves leadership from a stopping broker to another ISR member, and removes stopping brokers from the ISR
+    (REP-34).
+
+    If no other member can lead, the choice stays as it is.
+    """
     if choice.leader == NO_LEADER or context.stopping.isdisjoint(choice.isr):
         return choice
     if choice.leader in context.stopping:

@@ -1,4 +1,4 @@
-"""Which brokers hold which replicas (ASG-1…9). Pure: randomness is handed in as `start` and `shift`."""
+"""Assignment of replicas to brokers (ASG-1…9). Pure: randomness is passed in as `start` and `shift`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Assignment = dict[int, tuple[int, ...]]
 def random_shift(
     brokers: Sequence[int], *, partitions: int, replication_factor: int, start: int, shift: int, first_id: int = 0
 ) -> Assignment:
-    """ASG-1. `brokers` in order; `start` and `shift` are in `[0, len(brokers))`."""
+    """Assigns replicas round-robin with a random start and shift (ASG-1).
+
+    `brokers` are sorted; `start` and `shift` are in `[0, len(brokers))`.
+    """
     _check_factor(replication_factor, len(brokers))
     count = len(brokers)
     assignment: Assignment = {}
@@ -34,7 +37,7 @@ def random_shift(
 def round_robin(
     brokers: Sequence[int], *, partitions: int, replication_factor: int, start: int = 0, first_id: int = 0
 ) -> Assignment:
-    """ASG-3. Partition i begins at broker i mod n (plus `start`), its replicas follow in order."""
+    """Assigns replicas round-robin: partition i begins at broker (i + `start`) mod n, its replicas follow (ASG-3)."""
     _check_factor(replication_factor, len(brokers))
     count = len(brokers)
     return {
@@ -52,7 +55,10 @@ def rack_aware(
     shift: int,
     first_id: int = 0,
 ) -> Assignment:
-    """ASG-6: as ASG-1 over brokers interleaved by rack; a second replica in a rack waits until every rack has one."""
+    """Assigns replicas like `random_shift` over brokers interleaved by rack (ASG-6).
+
+    A rack gets a second replica of a partition only after every rack has one.
+    """
     _check_factor(replication_factor, len(racks))
     order = interleaved(racks)
     count, rack_count = len(order), len(set(racks.values()))
@@ -78,8 +84,10 @@ def rack_aware(
 
 
 def interleaved(racks: Mapping[int, str]) -> list[int]:
-    """One broker of each rack in turn, racks and ids in order."""
-    queues = {rack: sorted(id for id, of in racks.items() if of == rack) for rack in sorted(set(racks.values()))}
+    """Returns the brokers with their racks alternating; racks and ids are in order."""
+    queues = {
+        rack: sorted(id for id, own_rack in racks.items() if own_rack == rack) for rack in sorted(set(racks.values()))
+    }
     order: list[int] = []
     while len(order) < len(racks):
         order.extend(queue.pop(0) for queue in queues.values() if queue)
@@ -88,7 +96,10 @@ def interleaved(racks: Mapping[int, str]) -> list[int]:
 
 @dataclass(frozen=True)
 class Placer:
-    """The `topic_plans.Place` of a cluster. `random_below(n)` answers an integer in `[0, n)`."""
+    """Callable that assigns replicas in a cluster; implements `cluster.topic_plans.Place`.
+
+    `random_below(n)` returns an integer in `[0, n)`.
+    """
 
     random_below: Callable[[int], int]
     strategy: Strategy = "random_shift"
@@ -117,7 +128,10 @@ class Placer:
         return random_shift(order, start=start, shift=shift, **sizes)
 
     def _offsets(self, order: Sequence[int], first_id: int, first_broker: int | None) -> tuple[int, int]:
-        """ASG-5: partitions added later go on from where partition 0 begins; a broker that left counts as the first."""
+        """Returns start and shift (ASG-5).
+
+        Added partitions start from the first broker of partition 0, or from the first broker if that one is gone.
+        """
         if first_id > 0:
             start = order.index(first_broker) if first_broker in order else 0
             return start, start

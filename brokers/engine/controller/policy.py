@@ -1,4 +1,4 @@
-"""What operators may choose about elections: broker-level keys, the same on every broker that may be controller."""
+"""Settings of elections: broker-level keys, which must be equal on all brokers that may become controller."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ IMBALANCE_KEY: Final = "leader.imbalance.per.broker.percentage"
 
 BALANCE_INTERVAL_S: Final = 300
 IMBALANCE_PERCENT_MAX: Final = 10
-# REP-31: a fresh controller looks for the first time this long after its election.
+# Delay of a new controller's first balance check after its election (REP-31).
 FIRST_BALANCE_S: Final = 5
 
 
 class Policy(NamedTuple):
-    """`unclean_allowed` is what holds where a topic says nothing (REP-28); the rest is of REP-31."""
+    """Election policy: the default for unclean elections (REP-28), and the balance of preferred leaders (REP-31)."""
 
     unclean_allowed: bool = False
     balance_enabled: bool = True
@@ -27,7 +27,7 @@ class Policy(NamedTuple):
     imbalance_percent_max: int = IMBALANCE_PERCENT_MAX
 
     def allows_unclean(self, config: Mapping[str, str]) -> bool:
-        """The topic's word goes before the broker's."""
+        """True if unclean elections are allowed; the topic's setting takes precedence over the broker's."""
         word = config.get(UNCLEAN_KEY)
         return self.unclean_allowed if word is None else word.strip().lower() == "true"
 
@@ -36,10 +36,10 @@ DEFAULT: Final = Policy()
 
 
 def from_overrides(overrides: Mapping[str, str]) -> Policy:
-    """The policy among a broker's keys.
+    """Returns the policy that a broker's keys contain, with defaults for those that are absent.
 
     Raises:
-        SettingsWrong: a value that cannot be.
+        SettingsWrong: a value is invalid.
     """
     return Policy(
         unclean_allowed=_flag(overrides, UNCLEAN_KEY, False),

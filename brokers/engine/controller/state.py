@@ -1,4 +1,4 @@
-"""What the controller remembers between two events; everything else it reads off the image."""
+"""State of the controller between two events, beside the image."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from brokers.engine.controller.policy import DEFAULT, Policy
 
 @dataclass(frozen=True)
 class ControllerState:
-    """`held_epoch` None: somebody else is, or nobody, and no instruction is given (CTL-7).
+    """State of the controller.
 
-    `awaited` holds, per partition written, the version that the image must show before it is decided on again; -1
-    while the write is under way. `busy` names the topics whose deletion or growth is under way.
+    `held_epoch` is None while this broker is not the controller; it then gives no instructions (CTL-7). `awaited` has
+    for each written partition the version that the image must show before the next decision about it, -1 during the
+    write. `busy` has the topics whose deletion, creation or growth is in progress.
     """
 
     broker_id: int
@@ -27,7 +28,7 @@ class ControllerState:
     busy: frozenset[str] = frozenset()
 
     def check(self) -> None:
-        """Invariants, run after every step in tests and at role changes."""
+        """Checks the invariants; called by tests after every step."""
         assert self.held_epoch is not None or not self.awaited, "a deposed controller awaits nothing"
         assert self.held_epoch is not None or not self.busy, "a deposed controller is busy with nothing"
         assert all(version >= -1 for version in self.awaited.values())

@@ -1,4 +1,4 @@
-"""The cluster's own topics, kept in step with who lives. Pure."""
+"""The cluster's own topics, whose partitions follow the live brokers. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from brokers.contract.usage import USAGE_TOPIC
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.controller.events import CreateSystemTopic, GrowSystemTopic
 
-# Two weeks: the billing pipeline may be away that long without losing usage.
+# Retention of two weeks: the billing pipeline may be down for that long without losing usage.
 USAGE_CONFIG: Mapping[str, str] = {"retention.ms": "1209600000", "segment.bytes": "67108864"}
-# So may the reader of the audit log, while a broker has written no more than this meanwhile: 1 GiB, some two million
-# events.
+# The same for the reader of the audit log, up to 1 GiB (some two million events) per broker.
 AUDIT_CONFIG: Mapping[str, str] = {
     "retention.ms": "1209600000",
     "retention.bytes": "1073741824",
@@ -24,11 +23,10 @@ assert tuple(CONFIGS) == LED_BY_EACH_BROKER
 
 
 def wanted_topic(image: ClusterImage, name: str) -> CreateSystemTopic | GrowSystemTopic | None:
-    """Every live broker leads a partition of `__usage` and of `__audit`, so that what it has to say never crosses the
-    network to be written.
+    """Returns the creation or growth that a system topic needs so that every live broker leads a partition of it.
 
-    Each has one replica. While its broker is away nobody else can write there, and nobody needs to: it holds what
-    that broker alone can say. A broker about to stop gets none.
+    Each broker writes its usage and audit events to its own partition, without the network. A partition has one
+    replica: while its broker is down, no other broker has events for it. A stopping broker gets no partition.
     """
     topic = image.topics.get(name)
     staying = sorted(id for id, broker in image.brokers.items() if not broker.stopping)
@@ -36,7 +34,7 @@ def wanted_topic(image: ClusterImage, name: str) -> CreateSystemTopic | GrowSyst
         if not staying:
             return None
         return CreateSystemTopic(name, {index: (broker,) for index, broker in enumerate(staying)}, CONFIGS[name])
-    # A topic that moves does not grow (REP-33): the end of the move is another image.
+    # A topic does not grow during a reassignment (REP-33), whose end changes the image.
     if topic.deleting or any(partition.is_reassigning for partition in topic.partitions):
         return None
     served = {partition.replicas[0] for partition in topic.partitions}

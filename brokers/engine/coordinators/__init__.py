@@ -1,4 +1,6 @@
-"""Coordinators: consumer groups with their offsets, and transactions. One runtime carries both (decision 70).
+"""Group and transaction coordinators: consumer groups with their committed offsets, and transactions (decision 70).
 
-`result` is what a decision is, `ports` what the world owes them, `shard` and `runtime` keep the order of things.
+Both run on one runtime. `result` defines a decision, `interfaces` what a coordinator needs from outside, `shard`
+appends and replays the decisions of one partition in order, and `runtime` loads and unloads the shards of a state
+topic.
 """

@@ -1,4 +1,7 @@
-"""What coordinators need of the world. The assembly plugs in partitions and the loop, a test its own."""
+"""Interfaces of the coordinators: the log below them and the machine inside.
+
+`assembly` implements the log with partitions; tests bring their own.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,11 @@ from brokers.engine.coordinators.result import CoordinatorResult, Now
 
 
 class Stored(NamedTuple):
-    """A batch of a state topic's log as it is read at load. A control batch has no records and says how it ended."""
+    """A batch of a state topic's log as it is read at load.
+
+    `records` are `(offset, key, value)`. A control batch has no records, and `committed` is the outcome of its
+    transaction.
+    """
 
     base_offset: int
     last_offset: int
@@ -20,7 +27,7 @@ class Stored(NamedTuple):
 
 
 class Commit(Protocol):
-    """Somebody waits for a high watermark."""
+    """A pending wait for the high watermark or for a leadership check, which can be cancelled."""
 
     def cancel(self) -> None: ...
 
@@ -36,30 +43,30 @@ class StateLog(Protocol):
 
     @property
     def is_led(self) -> bool:
-        """Whether this broker still leads in the epoch this was opened for."""
+        """True while this broker leads the partition in `leader_epoch`."""
 
     @property
     def high_watermark(self) -> int: ...
 
     def append(self, batch: bytearray, now: Now, verification_token: int) -> tuple[int, int]:
-        """`(error code, last offset)`. An append whose error code is not 0 has changed nothing."""
+        """Appends a batch and returns `(error code, last offset)`. With an error code the log is unchanged."""
 
     def when_committed(self, last_offset: int, on_complete: Callable[[int], None]) -> Commit:
-        """Calls `on_complete` once with 0, or with the error code of a lost leadership; never from inside of
-        `append`.
+        """Calls `on_complete` once: with 0 when `last_offset` is committed, or with an error code when the leadership
+        is lost. It is never called during `append`.
         """
 
     @property
     def leads_alone(self) -> bool:
-        """Nobody else can have begun to lead."""
+        """True if no other broker can have become the leader."""
 
     def when_confirmed(self, on_complete: Callable[[int], None]) -> Commit:
-        """Calls `on_complete` once: with 0 when it is known that nobody else led when this was called, or with the
-        error code of a lost leadership; never from inside of this.
+        """Calls `on_complete` once: with 0 when it is confirmed that this broker was the leader at the time of this
+        call, or with an error code when the leadership is lost. It is never called before this method returns.
         """
 
     async def read(self, offset: int) -> tuple[Sequence[Stored], int]:
-        """The next batches from `offset` on and where to go on; no batch means the end of the log.
+        """Returns the next batches from `offset` on and the offset to continue at; no batches at the end of the log.
 
         Raises LogUnreadable.
         """
@@ -69,21 +76,21 @@ class StateLog(Protocol):
 
 
 class LogUnreadable(Exception):
-    """The state cannot be read: the disk failed, or the leadership is gone."""
+    """The log of a state partition cannot be read: the disk failed, or the leadership is lost."""
 
 
 class Machine(Protocol):
-    """The state of one shard. See `result` for the rules."""
+    """State machine of one shard; `coordinators.result` has the rules that it follows."""
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
-        """`producer_id` is not -1 in a transaction: it counts when that producer's marker says so."""
+        """Applies a record. With a `producer_id` other than -1 it takes effect when that transaction commits."""
 
     def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None: ...
 
     def loaded(self, now: Now) -> CoordinatorResult:
-        """All there is was replayed: begin to serve."""
+        """Returns the first decision after the load: timers to set and effects to repeat."""
 
     def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult: ...
 
     def unload(self) -> list[tuple[object, Any]]:
-        """`(ticket, reply)` of everybody who waits here: somebody else coordinates from here on."""
+        """Returns `(ticket, reply)` for every waiting call, because this broker stops coordinating."""

@@ -1,5 +1,6 @@
-"""All shards of one state topic that a broker leads: the limits of an instance count over them together, for whoever
-chooses its ids can have them in any shard, or in all.
+"""The shards of one state topic that a broker leads, over which the limits of an instance are counted.
+
+A limit per shard would not hold: a tenant chooses its ids, and so the shards that they fall into.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ S = TypeVar("S")
 
 
 class LedShards(Generic[S]):
-    """`partitions` answers how many the state topic has. A shard is in from its making to its end, also while it
-    loads.
+    """The set of shards of a state topic that this broker leads, those that are loading included.
+
+    `partitions` returns the number of partitions of the topic.
     """
 
     __slots__ = ("_partitions", "_shards")
@@ -37,8 +39,9 @@ class LedShards(Generic[S]):
         return sum(map(count, self._shards))
 
     def share_of(self, limit: int, floor: int = 1) -> int:
-        """What of a cluster's `limit` this broker may grant: as large a share as its share of the topic's partitions,
-        and `floor` at least.
+        """Returns the part of a cluster-wide `limit` that this broker may grant.
+
+        It is proportional to the topic's partitions that the broker leads, and at least `floor`.
         """
         partitions = max(1, self._partitions())
         led = min(len(self._shards), partitions)

@@ -1,4 +1,4 @@
-"""Reading a state partition from its start to its end, so that the machine knows what is in it (GRP-25, TXN-16)."""
+"""Loading of a shard: the log of its state partition is replayed from start to end (GRP-25, TXN-16)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from brokers.engine.coordinators.shard import Shard
 
 
 class ReplayFailed(Exception):
-    """The machine does not take what lies at `offset`, though it could be read: a mistake of ours."""
+    """The machine raised an error for the readable record at `offset`, which is a bug in Penstock."""
 
     def __init__(self, offset: int) -> None:
-        super().__init__(f"what lies at offset {offset} is not taken in")
+        super().__init__(f"the record at offset {offset} could not be replayed")
         self.offset = offset
 
 
 async def load(shard: Shard[Any], left_out: Container[int] = ()) -> int:
-    """Replays the log but for what lies at `left_out`, and lets the shard begin; how many records there were.
+    """Replays the log without the offsets in `left_out`, begins the shard and returns the number of records read.
 
-    Raises ports.LogUnreadable and ReplayFailed; then the machine is of no use.
+    Markers of transactions that are appended meanwhile are read as well: there is no `await` between reaching the end
+    of the log and `shard.begin`.
 
-    What is appended meanwhile (markers of transactions) is read as well: nothing is awaited between finding the end and
-    beginning.
+    Raises:
+        LogUnreadable: from `StateLog.read`.
+        ReplayFailed: the machine failed on a record. After either error the machine must be discarded.
     """
     machine = shard.machine
     offset = shard.log.start_offset

@@ -1,5 +1,7 @@
-"""For whom records of the state topics are written: their keys begin with a version and the id of a group or a
-transaction, and that with the id of its instance (CKA-16).
+"""Attribution of state-topic records to instances.
+
+A record's key begins with a version and the id of a group or a transaction, which begins with the id of its instance
+(CKA-16).
 """
 
 from __future__ import annotations
@@ -9,20 +11,24 @@ from collections.abc import Sequence
 from brokers.engine.coordinators.result import StateRecord
 from instances.naming import split_internal
 
-# A version and the length of the id come before it; an instance's id and the dot behind it have so many bytes.
+# Position of the instance id and its trailing dot in a key: 13 bytes after the version and the length, two bytes each.
 _ID_AT = slice(4, 17)
-# Of a record beside its key and its value.
+# Size of a record without its key and its value, approximately.
 RECORD_BYTES = 12
 
 
 def owner_of(key: bytes) -> str | None:
-    """The instance; None: the cluster's own."""
+    """Returns the id of the instance that a record's key belongs to, None for the cluster's own records."""
     id = bytes(key[_ID_AT]).decode("latin-1")
     return split_internal(id + "x")[0] if id.startswith("ins-") else None
 
 
 def bytes_by_owner(records: Sequence[StateRecord], batch_bytes: int) -> dict[str | None, int]:
-    """Whose bytes a batch of these records has. What many share is divided by the sizes of their records."""
+    """Returns the number of bytes that each instance has in a batch of these records.
+
+    A batch of one owner counts in full (`batch_bytes`); in a batch of several owners each is charged the sizes of its
+    own records.
+    """
     result: dict[str | None, int] = {}
     prefix, owner = b"", None
     for key, value in records:

@@ -1,4 +1,4 @@
-"""Which partition of a state topic knows about an id (GRP-1, TXN-1)."""
+"""Mapping of group ids and transactional ids to partitions of a state topic (GRP-1, TXN-1)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from functools import lru_cache
 from struct import unpack
 from typing import Final
 
-REMEMBERED_MAX: Final = 16_384
-# Longer ids are hashed each time: whoever asks for many of them must not fill the memory with their names.
-REMEMBERED_LENGTH_MAX: Final = 128
-# No coordinator keeps a longer id (`groups.limits`, `transactions.limits`), so any of them may refuse it. Hashing takes
-# 0.1 us a character.
+CACHED_IDS_MAX: Final = 16_384
+# Longer ids are hashed on every call, so that requests with many long ids cannot fill the cache with their names.
+CACHED_LENGTH_MAX: Final = 128
+# Only this prefix is hashed: no coordinator accepts a longer id (`groups.limits`, `transactions.limits`), so any of
+# them may refuse it. Hashing costs 0.1 us a character.
 HASHED_LENGTH_MAX: Final = 1_024
-# Larger numbers than these make take longer than to cut them to 32 bits.
+# Number of UTF-16 units hashed before the value is truncated to 32 bits; larger intermediate integers cost more than
+# the truncation.
 UNITS_PER_CUT: Final = 64
 
 
 def java_hash(text: str) -> int:
-    """A string's hash as Java computes it: 31-polynomial over UTF-16 units, int32."""
+    """Returns the hash that Java's `String.hashCode` computes: a polynomial in 31 over UTF-16 units, as an int32."""
     value = 0
     raw = text.encode("utf-16-be", "surrogatepass")
     units = unpack(f">{len(raw) // 2}H", raw)
@@ -29,8 +30,8 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(id: str, partitions: int) -> int:
-    """The smallest int32 counts as 0."""
-    return remembered(id, partitions) if len(id) <= REMEMBERED_LENGTH_MAX else _computed(id, partitions)
+    """Returns the index of the partition that coordinates `id`, as Kafka computes it: a hash of -2^31 maps to 0."""
+    return cached_partition_of(id, partitions) if len(id) <= CACHED_LENGTH_MAX else _computed(id, partitions)
 
 
 def _computed(id: str, partitions: int) -> int:
@@ -38,5 +39,5 @@ def _computed(id: str, partitions: int) -> int:
     return 0 if value == -(1 << 31) else abs(value) % partitions
 
 
-# Members say it again with every heartbeat.
-remembered = lru_cache(maxsize=REMEMBERED_MAX)(_computed)
+# Cached, because every heartbeat looks up its group id.
+cached_partition_of = lru_cache(maxsize=CACHED_IDS_MAX)(_computed)

@@ -1,8 +1,8 @@
-"""What a coordinator's decision is made of: records to append, and what leaves when they are committed.
+"""Decisions of a coordinator: the records to append, and the replies and effects that follow their commit.
 
-A machine (the state of one led partition of a state topic) changes what is in records only in `replay`, live right
-after the append and again at load, so that both come to the same. What is not in records (who joins, who waits, timers)
-its methods change directly.
+A machine holds the state of one led partition of a state topic. State that is in records changes only in `replay`,
+right after the append and again at load, so that both give the same state. State that is not in records (pending joins,
+waiting calls, timers) is changed directly by the machine's methods.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, Final, NamedTuple
 
 
 class Now(NamedTuple):
-    """`wall_ms` goes into records, `monotonic_ms` is for deadlines."""
+    """The current time in milliseconds: `wall_ms` goes into records, `monotonic_ms` into deadlines."""
 
     wall_ms: int
     monotonic_ms: int
 
 
 class StateRecord(NamedTuple):
-    """`value` None deletes."""
+    """A record of a state topic; a `value` of None deletes its key."""
 
     key: bytes
     value: bytes | None
@@ -27,33 +27,39 @@ class StateRecord(NamedTuple):
 
 class _ReplyPending:
     def __repr__(self) -> str:
-        return "PARKED"
+        return "REPLY_PENDING"
 
 
-# The reply to a call that is answered later, by its ticket.
+# The reply to a call whose ticket is answered later.
 REPLY_PENDING: Final = _ReplyPending()
 NO_PRODUCER: Final = -1
-# The reply tells of nothing that is in records.
+# `reads` of a reply that depends on no record.
 NO_RECORD: Final = -1
-# Nobody has verified the transaction, and nobody has to.
+# The append needs no verification of its transaction.
 NO_VERIFICATION_TOKEN: Final = -1
 
 
 def _not_expected(code: int) -> CoordinatorResult:
-    raise AssertionError(f"an append was refused with {code}, and nobody said what happens then")
+    raise AssertionError(f"an append was refused with {code}, which the decision does not handle")
 
 
 class CoordinatorResult:
-    """One decision. Without records everything leaves at once.
+    """One decision of a machine. Its reply, answers and effects are released when its records are committed, or at
+    once if it has none.
 
-    `records` are appended as one batch, with acks=-1; with `producer_id` it is part of that producer's transaction, of
-    which `verification_token` says that it was verified (TXN-27).
-    `answers` are `(ticket, reply)` of delayed calls, `timers` are `(key, monotonic deadline in ms, None to cancel)`,
-    `effects` are for the runtime's `carry_out`. `refused(code)` is decided instead when the append is refused: nothing
-    was replayed then. `late(code)` makes the reply when the commit takes too long; the records stay in the log and
-    count. `reads` is the offset of the last record that the reply tells of: it leaves when that one is committed. With
-    `is_read` the reply tells what is in records, and leaves when it is known as well that nobody else coordinated when
-    it was made (decision 76).
+    Attributes:
+        records: appended as one batch with acks=-1.
+        producer_id: the batch is part of this producer's transaction.
+        verification_token: proof that the transaction was verified (TXN-27).
+        answers: `(ticket, reply)` of calls that were waiting.
+        timers: `(key, deadline in monotonic ms)`; a deadline of None cancels the timer.
+        effects: passed to the runtime's `carry_out`.
+        refused: `refused(code)` makes the decision that replaces this one when the append is refused and nothing was
+            replayed.
+        late: `late(code)` makes the reply when the commit takes too long; the records stay in the log and take effect.
+        reads: offset of the last record that the reply depends on; the reply is released when that one is committed.
+        is_read: the reply reports recorded state, so it is released only after a check that this broker was still
+            the coordinator when it was made (decision 76).
     """
 
     __slots__ = (
@@ -101,4 +107,4 @@ class CoordinatorResult:
         self.verification_token = verification_token
 
     def __repr__(self) -> str:
-        return f"Outcome({self.reply!r}, records={len(self.records)}, answers={self.answers!r})"
+        return f"CoordinatorResult({self.reply!r}, records={len(self.records)}, answers={self.answers!r})"

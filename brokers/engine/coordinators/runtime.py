@@ -1,4 +1,4 @@
-"""The shards of one state topic that this broker leads: loaded when the leadership comes, closed when it goes."""
+"""Runtime of one state topic: loads a shard when this broker becomes its leader, and closes it when it no longer is."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from brokers.engine.coordinators.ticket import Ticket
 log = structlog.get_logger(__name__)
 
 RELOAD_DELAY_MS: Final = 1_000
-# A record that so many loads in a row could not take in is left out of the next: those of others wait behind it.
+# A record on which this many loads in a row failed is skipped by the next one, so that it cannot block the others.
 FAILED_REPLAYS_MAX: Final = 2
 
 M = TypeVar("M", bound=Machine)
 
 
 class Loop(Protocol):
-    """Time and work to be done beside. `spawn` answers something that can be cancelled."""
+    """Clock and scheduler. `spawn` runs a coroutine in the background and returns its handle."""
 
     def now(self) -> Now: ...
     def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Cancel: ...
@@ -33,10 +33,11 @@ class Loop(Protocol):
 
 
 class Runtime(Generic[M]):
-    """`make(log)` makes an empty machine for a partition that is led, `carry_out(index, effect)` does what a decision
-    asks for; `on_append(records, batch_bytes)` is told what was appended.
+    """The shards of one state topic that this broker leads, and the calls to them.
 
-    `partitions` is how many the state topic has, 0 while it does not exist.
+    `make(log)` makes an empty machine for a partition. `carry_out(index, effect)` performs the effects of decisions;
+    `on_append(records, batch_bytes)` is called after each append. `partitions` is the number of partitions of the state
+    topic, 0 while it does not exist.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Runtime(Generic[M]):
     ) -> None:
         self.topic = topic
         self.partitions = 0
-        # Partitions that are led here by what the cluster says, and whose logs are still to be made.
+        # Partitions that this broker leads according to the cluster metadata, and whose logs are not open yet.
         self.awaited: frozenset[int] = frozenset()
         self.commit_timeout_ms = commit_timeout_ms
         self.carry_out = carry_out
@@ -62,21 +63,24 @@ class Runtime(Generic[M]):
         self._loop = loop
         self._shards: dict[int, Shard[M]] = {}
         self._loads: dict[int, Cancel] = {}
-        # By partition that is being loaded: how often which offset could not be replayed.
+        # By partition that is being loaded: number of failed replays by offset.
         self._failures: dict[int, Counter[int]] = {}
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def partition_of(self, id: str) -> int:
-        """Which partition of the topic knows about this group or transactional id (GRP-1); -1: there is none yet."""
+        """Returns the partition that coordinates a group id or transactional id (GRP-1), -1 before the topic exists."""
         return partition_of(id, self.partitions) if self.partitions else -1
 
     def perform(self, id: str, operation: Callable[[M, Now, Ticket], CoordinatorResult], ticket: Ticket) -> Any:
-        """The reply, or PARKED when it comes by `ticket`. A broker that does not coordinate `id` says so (GRP-4)."""
+        """Returns the reply, or REPLY_PENDING if `ticket` gets it later.
+
+        The reply is an error if this broker does not coordinate `id` (GRP-4).
+        """
         return self.perform_at(self.partition_of(id), operation, ticket)
 
     def perform_at(self, index: int, operation: Callable[[M, Now, Ticket], CoordinatorResult], ticket: Ticket) -> Any:
-        """As `perform`, for whatever is in this partition."""
+        """Performs an operation on the shard of partition `index`, with the replies of `perform`."""
         shard = self._shards.get(index)
         code = self._refusal_without(index) if shard is None else shard.refusal()
         if shard is None or code:
@@ -84,22 +88,24 @@ class Runtime(Generic[M]):
         return shard.perform(operation, ticket)
 
     def refusal(self, id: str) -> int:
-        """The error code with which `perform` would answer, 0 if it would ask the machine."""
+        """Returns the error code with which `perform` would refuse `id`, 0 if it would call the machine."""
         index = self.partition_of(id)
         shard = self._shards.get(index)
         return self._refusal_without(index) if shard is None else shard.refusal()
 
     def _refusal_without(self, index: int) -> int:
-        """Without a shard."""
+        """Returns the error code for a partition that has no shard."""
         return LOAD_IN_PROGRESS if index in self.awaited else NOT_COORDINATOR
 
     def is_silent(self, index: int) -> bool:
-        """Coordinated here by what is known, and answering nobody: it loads, or the leadership is in doubt."""
+        """True if this broker should coordinate the partition but refuses calls, because the shard is loading or its
+        leadership is uncertain.
+        """
         shard = self._shards.get(index)
         return index in self.awaited if shard is None else shard.refusal() != 0
 
     def shards(self) -> Iterator[Shard[M]]:
-        """Those that are led here, also while they load."""
+        """Iterates over all shards, those that are loading included."""
         return iter(tuple(self._shards.values()))
 
     def marker_appended(self, index: int, producer_id: int, committed: bool, offset: int) -> None:
@@ -110,11 +116,11 @@ class Runtime(Generic[M]):
     # -- leadership ----------------------------------------------------------------------------------------------------
 
     def lead(self, state_log: StateLog) -> None:
-        """This broker leads the partition: what was known of it goes, and its log is read."""
+        """Discards what was known of a partition that this broker now leads, and starts loading its log."""
         index = state_log.index
-        held = self._shards.get(index)
-        if held is not None:
-            if held.log.leader_epoch == state_log.leader_epoch and held.refusal() != NOT_COORDINATOR:
+        shard = self._shards.get(index)
+        if shard is not None:
+            if shard.log.leader_epoch == state_log.leader_epoch and shard.refusal() != NOT_COORDINATOR:
                 return
             self.resign(index)
         self._failures.pop(index, None)
@@ -130,7 +136,7 @@ class Runtime(Generic[M]):
             log.info("coordinator_unloaded", topic=self.topic, partition=index, leader_epoch=shard.log.leader_epoch)
 
     def lost(self, index: int) -> None:
-        """An append that was replayed may be gone: what the log says counts."""
+        """Reloads a shard of which a replayed append may be lost, so that its state matches the log."""
         shard = self._shards.get(index)
         if shard is None:
             return
@@ -144,7 +150,7 @@ class Runtime(Generic[M]):
         return shard is not None and shard.log.leader_epoch == leader_epoch and shard.refusal() != NOT_COORDINATOR
 
     def held(self) -> tuple[int, ...]:
-        """The partitions that are coordinated here."""
+        """Returns the partitions that have a shard here."""
         return tuple(self._shards)
 
     def _begin(self, state_log: StateLog) -> None:
@@ -165,7 +171,7 @@ class Runtime(Generic[M]):
             log.warning("coordinator_not_loaded", topic=self.topic, partition=shard.index, reason=str(error))
             self.call_later(RELOAD_DELAY_MS, lambda: self._load_again(shard))
             return
-        except Exception as error:  # our own mistake: said, and tried again, instead of a partition that loads for ever
+        except Exception as error:  # a bug: logged and retried, so that the partition is not stuck loading
             log.exception("coordinator_not_loaded", topic=self.topic, partition=shard.index)
             if isinstance(error, ReplayFailed):
                 failures[error.offset] += 1

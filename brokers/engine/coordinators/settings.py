@@ -1,4 +1,4 @@
-"""What operators may choose about coordinators: broker-level keys under Kafka's names, with its defaults."""
+"""Settings of the coordinators: broker-level keys with Kafka's names and, except as noted, its defaults."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from brokers.engine.errors import SettingsWrong
 
 GROUPS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
-# Kafka's default is 104,857,600. The newest segment of a partition is not compacted: what tenants write again and again
-# takes so much of the disk, in each of the partitions, before any of it goes.
+# Kafka's default is 104,857,600. The active segment is not compacted, so records that tenants overwrite again and again
+# take up to this much disk in each partition before compaction removes any of them.
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateTopic:
-    """A state topic as it is made when it is first needed (GRP-2, TXN-1). With fewer live brokers than
-    `replication_factor` it is not made, and nobody coordinates.
+    """Definition of a state topic, which is created when it is first needed (GRP-2, TXN-1).
+
+    It is not created while fewer than `replication_factor` brokers are alive; until then there is no coordinator.
     """
 
     name: str
@@ -29,12 +30,12 @@ class StateTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """GRP-7, GRP-9, GRP-21, GRP-22, GRP-26."""
+    """Settings of the group coordinator (GRP-7, GRP-9, GRP-21, GRP-22, GRP-26)."""
 
     initial_rebalance_delay_ms: int = 3_000
     session_timeout_ms_min: int = 6_000
     session_timeout_ms_max: int = 1_800_000
-    # Kafka sets no limit; a tenant's group must not grow without one.
+    # Kafka has no limit by default; a tenant's group needs one.
     members_max: int = 1_000
     metadata_bytes_max: int = 4_096
     retention_ms: int = 7 * 86_400_000
@@ -43,7 +44,7 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionSettings:
-    """TXN-5, TXN-17, TXN-18, TXN-27."""
+    """Settings of the transaction coordinator (TXN-5, TXN-17, TXN-18, TXN-27)."""
 
     timeout_ms_max: int = 900_000
     timeout_check_interval_ms: int = 10_000
@@ -62,10 +63,10 @@ class CoordinatorSettings:
 
 
 def from_overrides(overrides: Mapping[str, str]) -> CoordinatorSettings:
-    """The settings among a broker's keys.
+    """Returns the coordinators' settings that a broker's keys contain, with defaults for those that are absent.
 
     Raises:
-        SettingsWrong: a value that cannot be.
+        SettingsWrong: a value is invalid.
     """
 
     def number(key: str, default: int, at_least: int = 1) -> int:
@@ -107,10 +108,10 @@ def from_overrides(overrides: Mapping[str, str]) -> CoordinatorSettings:
 
 
 def group_settings(overrides: Mapping[str, str]) -> GroupSettings:
-    """The settings of groups among a broker's keys.
+    """Returns the group settings that a broker's keys contain, with defaults for those that are absent.
 
     Raises:
-        SettingsWrong: a value that cannot be, or session timeouts of which none is allowed.
+        SettingsWrong: a value is invalid, or the smallest session timeout is above the largest.
     """
 
     def number(key: str, default: int, at_least: int = 1) -> int:
@@ -137,10 +138,10 @@ def group_settings(overrides: Mapping[str, str]) -> GroupSettings:
 
 
 def verifies_partitions(overrides: Mapping[str, str]) -> bool:
-    """True if a transaction's records are taken only where its coordinator knows of the partition.
+    """True if transactional records are accepted only on partitions that were added to the transaction.
 
     Raises:
-        SettingsWrong: a value that cannot be.
+        SettingsWrong: the value is neither true nor false.
     """
     return _flag(overrides, "transaction.partition.verification.enable", True)
 

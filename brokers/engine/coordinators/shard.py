@@ -1,4 +1,7 @@
-"""One led partition of a state topic: decisions are appended, replayed, and answered when they are committed."""
+"""Shard of a coordinator: one led partition of a state topic.
+
+Decisions are appended to its log, replayed into its machine, and answered when they are committed.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,12 @@ log = structlog.get_logger(__name__)
 REQUEST_TIMED_OUT: Final = 7
 LOAD_IN_PROGRESS: Final = 14
 NOT_COORDINATOR: Final = 16
-# A deadline may come this much late; many of them then share one turn of the loop.
+# Deadlines may fire this much late, so that many of them share one turn of the event loop.
 ALARM_GRAIN_MS: Final = 20
-# Of many deadlines that come up at once (a thousand members whose network went), others are served in between.
+# Other work runs between batches of this many deadlines, when many are due at once (a thousand members lost their
+# network).
 DEADLINES_PER_TURN_MAX: Final = 50
-# Who only asks is told to ask again by then; whoever writes is given `commit_timeout_ms`.
+# Maximum wait of a read, after which the client is asked to retry. Writes wait up to `commit_timeout_ms`.
 READ_MS_MAX: Final = 2_000
 
 M = TypeVar("M", bound=Machine)
@@ -34,7 +38,7 @@ class Cancel(Protocol):
 
 
 class ShardHost(Protocol):
-    """What a shard needs of its runtime."""
+    """The part of the runtime that a shard uses."""
 
     commit_timeout_ms: int
 
@@ -46,7 +50,10 @@ class ShardHost(Protocol):
 
 
 class Shard(Generic[M]):
-    """`loading` until everything in the log was replayed. `last_offset` is the end of what `machine` knows."""
+    """One led partition of a state topic, with its log and its machine.
+
+    `loading` is True until the whole log was replayed. `last_offset` is the last offset that was replayed.
+    """
 
     def __init__(self, log: StateLog, machine: M, host: ShardHost) -> None:
         self.log = log
@@ -57,7 +64,7 @@ class Shard(Generic[M]):
         self._timers = Timers()
         self._alarm: Cancel | None = None
         self._alarm_ms = 0
-        self._held: dict[_PendingCommit, None] = {}
+        self._pending_commits: dict[_PendingCommit, None] = {}
         self._closed = False
 
     @property
@@ -65,39 +72,39 @@ class Shard(Generic[M]):
         return self.log.index
 
     def refusal(self) -> int:
-        """Why this shard answers nobody: an error code, 0 if it does."""
+        """Returns the error code with which this shard refuses calls, 0 if it serves them."""
         if self._closed or not self.log.is_led:
             return NOT_COORDINATOR
         return LOAD_IN_PROGRESS if self.loading else 0
 
     def perform(self, operation: Callable[[M, Now, Ticket], CoordinatorResult], ticket: Ticket) -> Any:
-        """The reply, or PARKED when `ticket` is told later."""
+        """Returns the reply, or REPLY_PENDING if `ticket` gets it later."""
         return self._complete(operation(self.machine, self._host.now(), ticket), ticket)
 
     def act(self, operation: Callable[[M, Now], CoordinatorResult]) -> None:
-        """A decision that nobody asked for; none while this shard answers nobody."""
+        """Performs an operation that no client requested; does nothing while this shard refuses calls."""
         if not self.refusal():
             self._complete(operation(self.machine, self._host.now()), None)
 
     def begin(self, last_offset: int) -> None:
-        """Everything up to `last_offset` was replayed."""
+        """Starts serving calls, after everything up to `last_offset` was replayed."""
         self.last_offset = max(self.last_offset, last_offset)
         self.loading = False
         self._complete(self.machine.loaded(self._host.now()), None)
 
     def marker_appended(self, producer_id: int, committed: bool, offset: int) -> None:
-        """A transaction ended on this partition. While it loads, the load will come to the marker by itself."""
+        """Replays the marker of a transaction that ended on this partition. During a load it is read from the log."""
         if not self.loading and not self._closed:
             self.machine.replay_marker(producer_id, committed, offset)
             self.last_offset = max(self.last_offset, offset)
 
     def close(self) -> None:
-        """Somebody else coordinates from here on: everybody who waits is told."""
+        """Stops coordinating and fails all waiting calls with NOT_COORDINATOR."""
         self._closed = True
         if self._alarm is not None:
             self._alarm.cancel()
-        for held in tuple(self._held):
-            held.drop()
+        for pending in tuple(self._pending_commits):
+            pending.drop()
         for ticket, reply in self.machine.unload():
             assert isinstance(ticket, Ticket)
             ticket.deliver(reply)
@@ -118,13 +125,13 @@ class Shard(Generic[M]):
             self._set_alarm()
         needs = self.last_offset if result.records else result.reads
         if needs >= self.log.high_watermark or (result.is_read and not self.log.leads_alone):
-            self._hold(result, ticket, needs)
+            self._await_commit(result, ticket, needs)
             return REPLY_PENDING
         self.release(result)
         return result.reply
 
     def _append(self, result: CoordinatorResult, *, is_asked: bool) -> int:
-        """Appends and replays; the error code of a refused append, which has changed nothing."""
+        """Appends and replays the records of a decision; returns the error code if the append was refused."""
         now = self._host.now()
         in_transaction = result.producer_id != NO_PRODUCER
         batch = build_batch(
@@ -137,7 +144,7 @@ class Shard(Generic[M]):
         if code:
             return code
         if is_asked or any(record.value is not None for record in result.records):
-            # What goes by its age is nobody's to pay for.
+            # Expiry is charged to no client.
             self._host.on_append(result.records, len(batch))
         offset = last_offset - len(result.records) + 1
         for record in result.records:
@@ -146,28 +153,28 @@ class Shard(Generic[M]):
         self.last_offset = last_offset
         return 0
 
-    def _hold(self, result: CoordinatorResult, ticket: Ticket | None, last_offset: int) -> None:
-        held = _PendingCommit(self, result, None if result.reply is REPLY_PENDING else ticket)
-        self._held[held] = None
-        held.wait(self._host, last_offset)
+    def _await_commit(self, result: CoordinatorResult, ticket: Ticket | None, last_offset: int) -> None:
+        pending = _PendingCommit(self, result, None if result.reply is REPLY_PENDING else ticket)
+        self._pending_commits[pending] = None
+        pending.wait(self._host, last_offset)
 
     def release(self, result: CoordinatorResult) -> None:
-        """It is committed: what it causes leaves."""
+        """Delivers the answers and performs the effects of a committed decision."""
         for waiting, reply in result.answers:
             assert isinstance(waiting, Ticket)
             waiting.deliver(reply)
         for effect in result.effects:
             self._host.carry_out(self.index, effect)
 
-    def forget(self, held: _PendingCommit) -> bool:
-        """False if it was forgotten before."""
-        if held not in self._held:
+    def forget(self, pending: _PendingCommit) -> bool:
+        """Removes a pending commit; returns False if it was removed before."""
+        if pending not in self._pending_commits:
             return False
-        del self._held[held]
+        del self._pending_commits[pending]
         return True
 
     def lost(self) -> None:
-        """A record that was replayed may be gone."""
+        """Reports to the runtime that a replayed record may be lost."""
         if not self._closed:
             self._host.lost(self.index)
 
@@ -181,9 +188,9 @@ class Shard(Generic[M]):
             self._alarm.cancel()
         self._alarm_ms = next_ms
         delay_ms = max(0, next_ms - self._host.now().monotonic_ms) + ALARM_GRAIN_MS
-        self._alarm = self._host.call_later(delay_ms, self._ring)
+        self._alarm = self._host.call_later(delay_ms, self._on_alarm)
 
-    def _ring(self) -> None:
+    def _on_alarm(self) -> None:
         self._alarm = None
         if self._closed:
             return
@@ -196,73 +203,73 @@ class Shard(Generic[M]):
     def _on_deadline(self, key: Hashable, now: Now) -> None:
         try:
             self._complete(self.machine.on_timer(key, now), None)
-        except Exception:  # our own mistake with one group must not keep the others' deadlines from coming up
+        except Exception:  # a bug with one group must not stop the deadlines of the others
             log.exception("deadline_failed", partition=self.index, about=str(key))
 
 
 class _PendingCommit:
-    """One outcome on its way to being committed, or known to be what is."""
+    """A decision that waits for its commit, for a leadership check, or for both."""
 
-    __slots__ = ("_deadline", "_missing", "_result", "_shard", "_ticket", "_waits")
+    __slots__ = ("_deadline", "_outstanding", "_result", "_shard", "_ticket", "_waits")
 
     def __init__(self, shard: Shard[Any], result: CoordinatorResult, ticket: Ticket | None) -> None:
         self._shard = shard
         self._result = result
         self._ticket = ticket
         self._waits: list[Commit] = []
-        self._missing = 0
+        self._outstanding = 0
         self._deadline: Cancel | None = None
 
     def wait(self, host: ShardHost, last_offset: int) -> None:
         log = self._shard.log
         if last_offset >= log.high_watermark:
-            self._waits.append(log.when_committed(last_offset, self._completed))
+            self._waits.append(log.when_committed(last_offset, self._on_commit))
         if self._result.is_read and not log.leads_alone:
-            self._waits.append(log.when_confirmed(self._confirmed))
-        self._missing = len(self._waits)
+            self._waits.append(log.when_confirmed(self._on_confirmation))
+        self._outstanding = len(self._waits)
         if self._ticket is not None:
             wait_ms = host.commit_timeout_ms
             if not self._result.records:
                 wait_ms = min(wait_ms, READ_MS_MAX)
-            self._deadline = host.call_later(wait_ms, self._late)
+            self._deadline = host.call_later(wait_ms, self._on_timeout)
 
-    def _late(self) -> None:
-        """The caller is told that it is not known; the record is in the log, and what it causes is still to come."""
+    def _on_timeout(self) -> None:
+        """Answers the caller with a time-out. The record stays in the log, and its effects follow the commit."""
         ticket, self._ticket = self._ticket, None
         self._deadline = None
         if ticket is None:
             return
         if not self._result.records:
-            # Nobody who only asked expects a time-out: clients give up for good. What is asked for is on its way.
+            # Clients do not expect a time-out for a read and would give up; LOAD_IN_PROGRESS makes them retry.
             ticket.fail(LOAD_IN_PROGRESS)
             return
         late = self._result.late
         ticket.deliver(ticket.failure(REQUEST_TIMED_OUT) if late is None else late(REQUEST_TIMED_OUT))
 
-    def _completed(self, code: int) -> None:
+    def _on_commit(self, code: int) -> None:
         if code:
             self.drop()
             self._shard.lost()
         else:
-            self._go_on()
+            self._on_wait_done()
 
-    def _confirmed(self, code: int) -> None:
+    def _on_confirmation(self, code: int) -> None:
         if code:
             self.drop()
         else:
-            self._go_on()
+            self._on_wait_done()
 
-    def _go_on(self) -> None:
-        self._missing -= 1
-        if self._missing or not self._end():
+    def _on_wait_done(self) -> None:
+        self._outstanding -= 1
+        if self._outstanding or not self._cancel_waits():
             return
         self._shard.release(self._result)
         if self._ticket is not None:
             self._ticket.deliver(self._result.reply)
 
     def drop(self) -> None:
-        """Whether it is committed, the next coordinator knows."""
-        if not self._end():
+        """Fails the caller and the waiting calls with NOT_COORDINATOR; the next coordinator knows if it committed."""
+        if not self._cancel_waits():
             return
         if self._ticket is not None:
             self._ticket.fail(NOT_COORDINATOR)
@@ -270,8 +277,8 @@ class _PendingCommit:
             assert isinstance(waiting, Ticket)
             waiting.fail(NOT_COORDINATOR)
 
-    def _end(self) -> bool:
-        """False if it has ended before."""
+    def _cancel_waits(self) -> bool:
+        """Cancels all waits; returns False if this had ended before."""
         if not self._shard.forget(self):
             return False
         for wait in self._waits:

@@ -1,4 +1,4 @@
-"""A call that may have to wait: for other members, for a commit, or for both."""
+"""Handle of a call that may have to wait: for other members, for a commit, or for both."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 
 class Ticket:
-    """Answered once. `failed(code)` makes the reply of this call for an error code; `on_reply` is told the reply if it
-    comes after `perform` has returned.
+    """Handle of one pending call, which is answered at most once.
+
+    `failed(code)` makes the reply of this call for an error code. `on_reply` gets a reply that comes after
+    `Runtime.perform` has returned.
     """
 
     __slots__ = ("_failed", "done", "on_reply")
@@ -22,7 +24,7 @@ class Ticket:
         return self._failed(code)
 
     def deliver(self, reply: Any) -> None:
-        """Does nothing if it was answered, or if nobody waits any more."""
+        """Passes the reply to `on_reply`; does nothing if the call was answered or abandoned before."""
         if not self.done:
             self.done = True
             self.on_reply(reply)
@@ -32,5 +34,5 @@ class Ticket:
             self.deliver(self._failed(code))
 
     def abandon(self) -> None:
-        """The client went away. What it asked for stays decided."""
+        """Drops the reply because the client has disconnected. The decision itself stands."""
         self.done = True

@@ -1,4 +1,4 @@
-"""Deadlines of one shard. Moving one further out, which every heartbeat does, costs one look-up and no allocation."""
+"""Deadlines of one shard. Postponing one, which every heartbeat does, costs one look-up and no allocation."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-# Entries that stand for nothing any more are swept out when they are more than the others, and than this.
+# Stale heap entries are removed when they outnumber the live ones by more than this.
 DEAD_ENTRIES_MAX: Final = 256
 
 
 class Timers:
-    """Monotonic milliseconds. A deadline may be queued earlier than it is: it is moved when that comes up.
+    """A heap of deadlines by key, in monotonic milliseconds.
 
-    What was cancelled or moved stays in the queue until its time, or until such entries are the greater part of it:
-    members that come and go must not fill the memory with their sessions of half an hour.
+    A postponed deadline stays in the heap under its earlier time and is queued again when that time comes. A cancelled
+    deadline stays there until its time or until `_sweep`: members that join and leave must not fill the memory with
+    session deadlines half an hour away.
     """
 
-    __slots__ = ("_deadlines", "_heap", "_made", "_queued")
+    __slots__ = ("_deadlines", "_heap", "_queued", "_sequence")
 
     def __init__(self) -> None:
         self._deadlines: dict[Hashable, int] = {}
         self._queued: dict[Hashable, int] = {}
         self._heap: list[tuple[int, int, Hashable]] = []
-        self._made = 0
+        self._sequence = 0
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -40,22 +41,22 @@ class Timers:
 
     @property
     def queued(self) -> int:
-        """Entries that are kept, dead or alive."""
+        """Number of heap entries, stale ones included."""
         return len(self._heap)
 
     @property
     def next_ms(self) -> int | None:
-        """No deadline comes before this; None when there is none."""
+        """Lower bound of the earliest deadline; None if the heap is empty."""
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int, at_most: int = 1 << 30) -> list[Hashable]:
-        """Takes out what is due, earliest first; what is left over is due still."""
+        """Removes and returns up to `at_most` keys whose deadline has passed, earliest first; the others stay due."""
         result: list[Hashable] = []
         heap = self._heap
         while heap and heap[0][0] <= now_ms and len(result) < at_most:
             queued_ms, _, key = heappop(heap)
             if self._queued.get(key) != queued_ms:
-                # A later entry that an earlier one has replaced.
+                # Stale: this key was queued again at an earlier time.
                 continue
             del self._queued[key]
             deadline_ms = self._deadlines.get(key)
@@ -69,15 +70,15 @@ class Timers:
         return result
 
     def _push(self, key: Hashable, deadline_ms: int) -> None:
-        self._made += 1
+        self._sequence += 1
         self._queued[key] = deadline_ms
-        heappush(self._heap, (deadline_ms, self._made, key))
+        heappush(self._heap, (deadline_ms, self._sequence, key))
         self._sweep()
 
     def _sweep(self) -> None:
-        """Each entry is swept at most once for each that was queued since."""
+        """Rebuilds the heap without stale entries when they are the larger part; amortised constant time per `set`."""
         if len(self._heap) <= 2 * len(self._deadlines) + DEAD_ENTRIES_MAX:
             return
         self._queued = {key: self._queued[key] for key in self._deadlines}
-        self._heap[:] = [(queued_ms, made, key) for made, (key, queued_ms) in enumerate(self._queued.items())]
+        self._heap[:] = [(queued_ms, sequence, key) for sequence, (key, queued_ms) in enumerate(self._queued.items())]
         heapify(self._heap)

@@ -1,1 +1,1 @@
-"""Looking inside log directories without a broker: dump, verify, recover. `python -m brokers.engine.inspect --help`."""
+"""Inspection of log directories without a broker: dump, verify, recover. `python -m brokers.engine.inspect --help`."""

@@ -1,4 +1,7 @@
-"""`python -m brokers.engine.inspect dump|verify|recover DIRECTORY`. Exit code 0: fine, 1: faults, 2: could not look."""
+"""Command line of the inspection: `python -m brokers.engine.inspect dump|verify|recover DIRECTORY`.
+
+Exit code 0: no faults; 1: faults; 2: the directory could not be inspected.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from brokers.engine.inspect.directories import InspectedDirectory, NoLog, find, hold
-from brokers.engine.inspect.dump import Wanted, rows
+from brokers.engine.inspect.directories import DirectoryInUse, NotALogDirectory, find, lock_root
+from brokers.engine.inspect.dump import DumpSelection, rows
 from brokers.engine.inspect.recover import run as recover
 from brokers.engine.inspect.rows import Printer
 from brokers.engine.inspect.verify import run as verify
@@ -27,44 +30,50 @@ def _count(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line, the same through `manage.py log`."""
+    """Makes the parser of the command line, which `manage.py log` uses as well."""
     top = argparse.ArgumentParser(prog="log", description="Look inside Kafka log directories.")
-    acts = top.add_subparsers(dest="act", required=True)
-    shown = acts.add_parser("dump", help="print what lies in a log, as text or as one JSON object a line")
-    checked = acts.add_parser("verify", help="check everything, write nothing; exit code 1 if there is a fault")
-    mended = acts.add_parser("recover", help="do what a broker does after a crash; only says so without --yes")
-    for item in (shown, checked, mended):
-        item.add_argument("directory", type=Path, help="a partition's directory, or a whole log directory")
-        item.add_argument("--json", action="store_true", help="one JSON object a line")
-    shown.add_argument("--records", action="store_true", help="the records of every batch as well")
-    shown.add_argument("--indexes", action="store_true", help="every entry of the indexes as well")
-    shown.add_argument("--from-offset", type=_count, default=0, help="skip batches that end before this offset")
-    shown.add_argument("--limit", type=_count, help="at most so many batches of each partition")
-    checked.add_argument("--quick", action="store_true", help="checksums and order alone: do not look into records")
-    checked.add_argument("--compacted", action="store_true", help="gaps between offsets are no fault")
-    mended.add_argument("--yes", action="store_true", help="write; without it nothing is changed")
-    mended.add_argument("--whole", action="store_true", help="check from the first segment, not the recovery point")
+    commands = top.add_subparsers(dest="act", required=True)
+    dump_command = commands.add_parser("dump", help="print the contents of a log, as text or as one JSON object a line")
+    verify_command = commands.add_parser(
+        "verify", help="check everything, write nothing; exit code 1 if there is a fault"
+    )
+    recover_command = commands.add_parser(
+        "recover", help="do what a broker does after a crash; without --yes only print it"
+    )
+    for command in (dump_command, verify_command, recover_command):
+        command.add_argument("directory", type=Path, help="a partition's directory, or a whole log directory")
+        command.add_argument("--json", action="store_true", help="one JSON object a line")
+    dump_command.add_argument("--records", action="store_true", help="the records of every batch as well")
+    dump_command.add_argument("--indexes", action="store_true", help="every entry of the indexes as well")
+    dump_command.add_argument("--from-offset", type=_count, default=0, help="skip batches that end before this offset")
+    dump_command.add_argument("--limit", type=_count, help="maximum number of batches of each partition")
+    verify_command.add_argument("--quick", action="store_true", help="check checksums and order only, not the records")
+    verify_command.add_argument("--compacted", action="store_true", help="do not report gaps between offsets")
+    recover_command.add_argument("--yes", action="store_true", help="write; without it nothing is changed")
+    recover_command.add_argument(
+        "--whole", action="store_true", help="check from the first segment, not the recovery point"
+    )
     return top
 
 
 def main(arguments: list[str], out: TextIO) -> int:
-    """Runs one act; the exit code."""
-    chosen = parser().parse_args(arguments)
-    printer = Printer(out, as_json=chosen.json)
+    """Runs one command and returns the exit code."""
+    options = parser().parse_args(arguments)
+    printer = Printer(out, as_json=options.json)
     try:
-        logs = find(chosen.directory)
-        if chosen.act == "dump":
-            wanted = Wanted(chosen.records, chosen.indexes, chosen.from_offset, chosen.limit)
+        logs = find(options.directory)
+        if options.act == "dump":
+            wanted = DumpSelection(options.records, options.indexes, options.from_offset, options.limit)
             for row in rows(logs, wanted):
                 printer.row(row)
             return FINE
-        with hold(logs.root, write=chosen.act == "recover" and chosen.yes):
-            if chosen.act == "verify":
-                report = verify(logs, printer.row, deep=not chosen.quick, compacted=chosen.compacted)
+        with lock_root(logs.root, write=options.act == "recover" and options.yes):
+            if options.act == "verify":
+                report = verify(logs, printer.row, deep=not options.quick, compacted=options.compacted)
                 return FAULTY if report.faults else FINE
-            changed = recover(logs, printer.row, write=chosen.yes, whole=chosen.whole)
-            return FAULTY if changed and not chosen.yes else FINE
-    except (InspectedDirectory, NoLog, StorageFailed, OSError) as reason:
+            changed = recover(logs, printer.row, write=options.yes, whole=options.whole)
+            return FAULTY if changed and not options.yes else FINE
+    except (DirectoryInUse, NotALogDirectory, StorageFailed, OSError) as reason:
         if isinstance(reason, BrokenPipeError):
             raise
         sys.stderr.write(f"{reason}\n")
@@ -75,7 +84,7 @@ if __name__ == "__main__":
     try:
         code = main(sys.argv[1:], sys.stdout)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
+    except BrokenPipeError:  # the reader, perhaps `head`, has closed the pipe
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FINE

@@ -1,4 +1,4 @@
-"""Which logs a directory holds, and that no broker uses them meanwhile. Nothing is created or written."""
+"""Search for the logs in a directory, and a lock that keeps brokers from using them. Nothing is created or written."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SEGMENT_FILE: Final = re.compile(r"^\d{20}\.")
 _STATE_FILES: Final = frozenset({PARTITION_METADATA_FILE, EPOCHS_FILE})
 
 
-class NoLog(Exception):
-    """The directory is not there or is neither a partition's nor a root of `log.dirs`."""
+class NotALogDirectory(Exception):
+    """The directory does not exist, or is neither a partition's directory nor a root of `log.dirs`."""
 
 
-class InspectedDirectory(Exception):
-    """A running broker holds the root."""
+class DirectoryInUse(Exception):
+    """A running broker uses the root."""
 
 
 class PartitionDirectory(NamedTuple):
@@ -39,7 +39,7 @@ class PartitionDirectory(NamedTuple):
 
 
 class Logs(NamedTuple):
-    """`root` is the root of `log.dirs`; `whole` tells whether it was asked for, or one partition in it."""
+    """Logs to inspect. `root` is the root of `log.dirs`; `whole` is False if a single partition was requested."""
 
     root: Path
     partitions: list[PartitionDirectory]
@@ -47,18 +47,20 @@ class Logs(NamedTuple):
 
 
 def find(directory: Path) -> Logs:
-    """The partitions at `directory`. Raises NoLog."""
+    """Finds the partitions in `directory`, which may be a partition's own. Raises NotALogDirectory."""
     directory = directory.absolute()
     if not directory.is_dir():
-        hint = "; name the directory it lies in" if directory.is_file() else ""
-        raise NoLog(f"{directory} is no directory{hint}")
+        hint = "; name the directory that contains it" if directory.is_file() else ""
+        raise NotALogDirectory(f"{directory} is not a directory{hint}")
     match = PARTITION_DIRECTORY.match(directory.name)
     is_root = (directory / META_FILE).exists()
     within = [partition for partition in _partitions(directory) if is_root or _may_be_log(partition.path)]
     if match and not within and not is_root and _may_be_log(directory):
         return Logs(directory.parent, [PartitionDirectory(directory, match["topic"], int(match["index"]))], False)
     if not within and not is_root:
-        raise NoLog(f"{directory} is neither a partition's directory (<topic>-<number>) nor one that holds such")
+        raise NotALogDirectory(
+            f"{directory} is neither a partition's directory (<topic>-<number>) nor does it contain any"
+        )
     return Logs(directory, within, True)
 
 
@@ -72,18 +74,21 @@ def _partitions(root: Path) -> list[PartitionDirectory]:
 
 
 def _may_be_log(directory: Path) -> bool:
-    """Many a directory is called like a partition, and `recover` writes: one that is not in a broker's root must hold
-    a file of a log, or nothing.
+    """True if a directory with the name of a partition may be a log: it has a file of a log, or none at all.
+
+    Many directories have such names, and `recover` writes to them, so the name alone does not suffice outside of a
+    broker's root.
     """
     names = [entry.name for entry in directory.iterdir()]
     return not names or any(name in _STATE_FILES or _SEGMENT_FILE.match(name) for name in names)
 
 
 @contextlib.contextmanager
-def hold(root: Path, *, write: bool) -> Iterator[None]:
-    """Keeps brokers off `root` while inside: a shared lock to read, an exclusive one to write. Raises Held.
+def lock_root(root: Path, *, write: bool) -> Iterator[None]:
+    """Locks `root` against brokers: a shared lock to read, an exclusive one to write.
 
-    A directory without a lock file was never a broker's root, or was copied from one.
+    A directory without a lock file is not locked: it was never a broker's root, or was copied from one. Raises
+    DirectoryInUse if a broker holds the lock.
     """
     file = root / LOCK_FILE
     if not file.exists():
@@ -93,12 +98,10 @@ def hold(root: Path, *, write: bool) -> Iterator[None]:
     kind = (fcntl.LOCK_EX if write else fcntl.LOCK_SH) | fcntl.LOCK_NB
     try:
         try:
-            fcntl.flock(descriptor, kind)  # what our broker takes
-            fcntl.lockf(descriptor, kind)  # what Apache Kafka's takes
+            fcntl.flock(descriptor, kind)  # the lock of Penstock's broker
+            fcntl.lockf(descriptor, kind)  # the lock of Apache Kafka's broker
         except (BlockingIOError, PermissionError):
-            raise InspectedDirectory(
-                f"{root} is in use by a running broker: stop it first, or look at a copy"
-            ) from None
+            raise DirectoryInUse(f"{root} is in use by a running broker: stop it first, or inspect a copy") from None
         yield
     finally:
         os.close(descriptor)

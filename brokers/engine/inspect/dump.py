@@ -1,4 +1,4 @@
-"""`dump`: what lies in a log, row by row, whether it is right or not. A running broker does not mind being read."""
+"""The command `dump`: prints the contents of a log row by row, valid or not. The log may be in use by a broker."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _CODECS: Final = {number: name for name, number in NAMES.items()}
 _MARKERS: Final = {control.ABORT: "abort", control.COMMIT: "commit"}
 
 
-class Wanted(NamedTuple):
-    """`limit` counts batches of each partition, None for all."""
+class DumpSelection(NamedTuple):
+    """Selection of the rows to print. `limit` is the maximum number of batches of each partition, None for all."""
 
     records: bool = False
     indexes: bool = False
@@ -42,14 +42,14 @@ class Wanted(NamedTuple):
     limit: int | None = None
 
 
-def rows(logs: Logs, wanted: Wanted) -> Iterator[Row]:
-    """Everything in `logs`: the root's files if it was asked for whole, then partition by partition."""
+def rows(logs: Logs, selection: DumpSelection) -> Iterator[Row]:
+    """Yields the rows of `logs`: the root's files if all of it was requested, then partition by partition."""
     if logs.whole:
         yield from _root_rows(logs.root)
     for partition in logs.partitions:
         try:
-            yield from _partition_rows(partition, wanted)
-        except FileNotFoundError as missing:  # a running broker deletes, rolls and renames
+            yield from _partition_rows(partition, selection)
+        except FileNotFoundError as missing:  # a running broker may delete or rename files
             yield {KIND: "gone", "partition": partition.name, "file": Path(str(missing.filename)).name}
 
 
@@ -70,7 +70,7 @@ def _root_rows(root: Path) -> Iterator[Row]:
 
 
 def _named(file: Path, separator: str) -> Value:
-    """The file's lines by their names; the content as it is if they have none, None without a file."""
+    """Returns the values in a file by their names; the whole content if a line has no name; None without a file."""
     if not file.exists():
         return None
     content = file.read_bytes()
@@ -88,7 +88,7 @@ def _number(text: str) -> int | str:
     return int(text) if text.isascii() and text.removeprefix("-").isdecimal() else text
 
 
-def _partition_rows(partition: PartitionDirectory, wanted: Wanted) -> Iterator[Row]:
+def _partition_rows(partition: PartitionDirectory, selection: DumpSelection) -> Iterator[Row]:
     directory = partition.path
     bases, others = segment_files(directory)
     metadata = directory / PARTITION_METADATA_FILE
@@ -106,18 +106,18 @@ def _partition_rows(partition: PartitionDirectory, wanted: Wanted) -> Iterator[R
         yield {KIND: "unreadable", "file": leader_epochs.FILE_NAME, "why": str(error)}
     for offset in bases.get(SNAPSHOT_SUFFIX, []):
         yield from _snapshot_rows(directory, offset)
-    left = wanted.limit
+    left = selection.limit
     starts = bases.get(LOG_SUFFIX, [])
     for number, base in enumerate(starts):
         following = starts[number + 1] if number + 1 < len(starts) else None
-        if following is not None and following <= wanted.from_offset:
+        if following is not None and following <= selection.from_offset:
             continue
         if left is not None and left <= 0:
             return
         yield _segment_row(directory, base)
-        if wanted.indexes:
+        if selection.indexes:
             yield from _index_rows(directory, base)
-        for row in _batch_rows(segment_path(directory, base, LOG_SUFFIX), wanted, left):
+        for row in _batch_rows(segment_path(directory, base, LOG_SUFFIX), selection, left):
             if left is not None and row[KIND] == "batch":
                 left -= 1
             yield row
@@ -131,19 +131,19 @@ def _segment_row(directory: Path, base: int) -> Row:
     return row
 
 
-def _batch_rows(path: Path, wanted: Wanted, limit: int | None) -> Iterator[Row]:
+def _batch_rows(path: Path, selection: DumpSelection, limit: int | None) -> Iterator[Row]:
     number = 0
     for batch in batches(path):
         if isinstance(batch, Unreadable):
             yield {KIND: "unreadable", "position": batch.position, "bytes": batch.size_bytes, "why": batch.reason}
             return
-        if batch.header.last_offset < wanted.from_offset:
+        if batch.header.last_offset < selection.from_offset:
             continue
         if limit is not None and number >= limit:
             return
         number += 1
         yield _batch_row(batch)
-        if wanted.records:
+        if selection.records:
             yield from _record_rows(batch)
 
 

@@ -1,4 +1,4 @@
-"""What verification found: faults, and notes on what is odd but right or mends itself at the next start."""
+"""Findings of a verification: faults, and notes on unusual states that are valid or that the next start repairs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Emit = Callable[[Row], None]
 
 @dataclass(slots=True)
 class Findings:
-    """Reports each finding at once and counts them. `partition` is the one being looked at, "" for the root."""
+    """Reports each finding at once and counts them. `partition` is the one being verified, "" for the root."""
 
     emit: Emit
     partition: str = ""
@@ -21,17 +21,17 @@ class Findings:
     counts: dict[str, int] = field(default_factory=dict)
 
     def fault(self, file: str, what: str, *, position: int | None = None, offset: int | None = None) -> None:
-        """Something is damaged, missing or contradicts itself."""
+        """Reports something that is damaged, missing or contradictory."""
         self.faults += 1
         self._tell("fault", file, what, position, offset)
 
     def note(self, file: str, what: str, *, position: int | None = None, offset: int | None = None) -> None:
-        """Something worth knowing that harms nothing."""
+        """Reports something worth knowing that does no harm."""
         self.notes += 1
         self._tell("note", file, what, position, offset)
 
     def count(self, what: str, number: int = 1) -> None:
-        """How much was looked at: `segments`, `batches`, `records`, `bytes`."""
+        """Adds to the number of checked `segments`, `batches`, `records` or `bytes`."""
         self.counts[what] = self.counts.get(what, 0) + number
 
     def _tell(self, kind: str, file: str, what: str, position: int | None, offset: int | None) -> None:

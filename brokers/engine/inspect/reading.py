@@ -1,4 +1,4 @@
-"""Reading the files of a partition as they lie there: nothing is opened for writing, nothing is believed."""
+"""Readers of a partition's files. Files are opened read-only, and nothing in them is trusted."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from brokers.engine.storage.indexes import OFFSET_ENTRY, TIME_ENTRY
 SEGMENT_FILE: Final = re.compile(r"^(?P<base>\d{20})(?P<suffix>\.[a-z]+)$")
 TRANSACTION_ENTRY: Final = Struct(">hqqqq")
 READ_AHEAD_BYTES: Final = 1 << 20
-# Larger than any batch a broker accepts: a length beyond it is damage, and must not become a buffer of that size.
+# Larger than any batch that a broker accepts. A greater length is damage, for which no buffer must be allocated.
 BATCH_BYTES_MAX: Final = 1 << 30
 
 
 class Batch(NamedTuple):
-    """One batch of a segment. `data` is the whole of it."""
+    """One batch of a segment; `data` is the whole batch, header included."""
 
     position: int
     header: BatchHeader
@@ -30,7 +30,7 @@ class Batch(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """From `position` on the file holds no batch: why, and how many bytes are left."""
+    """The rest of a file that cannot be read as batches, from `position` on."""
 
     position: int
     reason: str
@@ -38,7 +38,7 @@ class Unreadable(NamedTuple):
 
 
 def segment_files(directory: Path) -> tuple[dict[str, list[int]], list[str]]:
-    """Base offsets by suffix (`.log`, `.index`, …), ascending; and the names of all other files."""
+    """Returns the ascending base offsets by suffix (`.log`, `.index`, …), and the names of all other files."""
     bases: dict[str, list[int]] = {}
     others = []
     for entry in sorted(directory.iterdir()):
@@ -55,7 +55,7 @@ def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
 
 
 def batches(path: Path) -> Iterator[Batch | Unreadable]:
-    """Every batch of a segment file in its order; at most one `Unreadable`, the last thing yielded."""
+    """Yields every batch of a segment file in order; an `Unreadable` comes last if the rest cannot be read."""
     size = path.stat().st_size
     with path.open("rb", buffering=READ_AHEAD_BYTES) as file:
         position = 0
@@ -75,7 +75,7 @@ def _next(file: BinaryIO, position: int, left: int) -> Batch | Unreadable:
         return Unreadable(position, f"{len(head)} bytes are less than a batch header", left)
     if header.magic != layout.MAGIC:
         reason = f"message format {header.magic}" if header.magic in (0, 1) else f"magic {header.magic}"
-        return Unreadable(position, f"no batch of format 2 but {reason}", left)
+        return Unreadable(position, f"not a batch of format 2 but {reason}", left)
     if not layout.HEADER_BYTES <= header.size_bytes <= BATCH_BYTES_MAX:
         return Unreadable(position, f"a batch cannot be {header.size_bytes} bytes long", left)
     if header.size_bytes > left:
@@ -85,7 +85,7 @@ def _next(file: BinaryIO, position: int, left: int) -> Batch | Unreadable:
 
 
 class Entries(NamedTuple):
-    """An index file: its entries, the bytes of preallocated zeros behind them, and bytes that are no whole entry."""
+    """Contents of an index file: its entries, the preallocated zero bytes after them, and bytes of a partial entry."""
 
     entries: list[tuple[int, ...]]
     zero_bytes: int
@@ -93,8 +93,9 @@ class Entries(NamedTuple):
 
 
 def index_entries(path: Path, entry: Struct) -> Entries:
-    """The entries of an index file (`OFFSET_ENTRY`, `TIME_ENTRY`, `TRANSACTION_ENTRY`). Zeros at the end are what
-    Apache Kafka preallocates for an active segment.
+    """Reads an index file whose entries have the format `entry` (`OFFSET_ENTRY`, `TIME_ENTRY`, `TRANSACTION_ENTRY`).
+
+    Apache Kafka preallocates the index of an active segment with zeros.
     """
     content = path.read_bytes()
     odd_bytes = len(content) % entry.size
@@ -103,7 +104,7 @@ def index_entries(path: Path, entry: Struct) -> Entries:
     used = count
     while used and content[(used - 1) * entry.size : used * entry.size] == empty:
         used -= 1
-    if count - used == 1:  # one alone is no preallocation but a damaged entry
+    if count - used == 1:  # a single entry of zeros is not preallocated but damaged
         used = count
     result = [entry.unpack_from(content, number * entry.size) for number in range(used)]
     return Entries(result, (count - used) * entry.size, odd_bytes)

@@ -1,6 +1,7 @@
-"""`recover`: what a broker does with a log after an unclean stop, said beforehand, or done (LOG-35 to LOG-39).
+"""The command `recover`: the recovery of a log after an unclean stop, as a forecast or for real (LOG-35 to LOG-39).
 
-Saying it reads the segments as recovery would; doing it is recovery itself, so that no second one can disagree.
+The forecast reads the segments as recovery would. The real recovery is the broker's own code, so that there is no
+second implementation that could differ.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ _LISTS: Final = (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS)
 Offsets = dict[PartitionKey, int]
 
 
-class Marks(NamedTuple):
-    """What the root's lists say of a log: checked from where, starting where, without holes from where."""
+class CheckpointOffsets(NamedTuple):
+    """Offsets of a log in the root's checkpoints: recovery point, log start offset, and the first dense offset."""
 
     recovery_point: int
     start_offset: int
     dense_from: int | None
 
 
-class Outcome(NamedTuple):
-    """How a log comes out of recovery."""
+class RecoveryResult(NamedTuple):
+    """Result of a log's recovery."""
 
     log_end_offset: int
     truncated_bytes: int
@@ -54,7 +55,10 @@ class Outcome(NamedTuple):
 
 
 def run(logs: Logs, emit: Emit, *, write: bool, whole: bool) -> int:
-    """Recovers every partition of `logs`, or with `write` False says what that would do; the number of changes."""
+    """Recovers every partition of `logs`, or with `write` False reports what that would do.
+
+    Returns the number of changes.
+    """
     points, starts = (
         _offsets(logs.root, checkpoints.RECOVERY_POINTS),
         _offsets(logs.root, checkpoints.LOG_START_OFFSETS),
@@ -64,32 +68,32 @@ def run(logs: Logs, emit: Emit, *, write: bool, whole: bool) -> int:
     changes = 0
     for partition in logs.partitions:
         key = (partition.topic, partition.number)
-        marks = Marks(0 if whole else points.get(key, 0), starts.get(key, 0), dense.get(key))
-        foreseen = _foresee(partition, marks, emit)
+        checkpointed = CheckpointOffsets(0 if whole else points.get(key, 0), starts.get(key, 0), dense.get(key))
+        forecast = _forecast(partition, checkpointed, emit)
         try:
-            outcome = _carry_out(partition, logs.root, marks, foreseen) if write else foreseen
-        except OldFormat:  # told above
-            changes += foreseen.changes
+            result = _recover(partition, logs.root, checkpointed, forecast) if write else forecast
+        except OldFormat:  # reported by the forecast
+            changes += forecast.changes
             continue
         emit(
             {
                 KIND: "recovered" if write else "would_recover",
                 "partition": partition.name,
-                "recovery_point": marks.recovery_point,
-                "checked_bytes": outcome.checked_bytes,
-                "truncated_bytes": outcome.truncated_bytes,
-                "log_end_offset": outcome.log_end_offset,
+                "recovery_point": checkpointed.recovery_point,
+                "checked_bytes": result.checked_bytes,
+                "truncated_bytes": result.truncated_bytes,
+                "log_end_offset": result.log_end_offset,
             }
         )
-        ends[key] = outcome.log_end_offset
-        changes += outcome.changes
+        ends[key] = result.log_end_offset
+        changes += result.changes
     if write:
         _store_offsets(logs.root, ends)
     return changes
 
 
 class _Change:
-    """Tells each change and counts them."""
+    """Reports each change and counts them."""
 
     def __init__(self, partition: PartitionDirectory, emit: Emit) -> None:
         self._partition = partition
@@ -101,14 +105,14 @@ class _Change:
         self._emit({KIND: act, "partition": self._partition.name, "file": file, "position": position, "because": why})
 
 
-def _foresee(partition: PartitionDirectory, marks: Marks, emit: Emit) -> Outcome:
+def _forecast(partition: PartitionDirectory, checkpointed: CheckpointOffsets, emit: Emit) -> RecoveryResult:
     directory = partition.path
-    recovery_point, start_offset, _ = marks
-    dense_from = NOWHERE if marks.dense_from is None else marks.dense_from
+    recovery_point, start_offset, _ = checkpointed
+    dense_from = NOWHERE if checkpointed.dense_from is None else checkpointed.dense_from
     change = _Change(partition, emit)
     bases, others = segment_files(directory)
     segments = bases.get(LOG_SUFFIX, [])
-    for name in [*others, *(f"{base:020d}{suffix}" for suffix, result in bases.items() for base in result)]:
+    for name in [*others, *(f"{base:020d}{suffix}" for suffix, base_offsets in bases.items() for base in base_offsets)]:
         if is_debris(name):
             change("remove", name, "a deletion, a cleaning or a crash left it")
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
@@ -136,7 +140,7 @@ def _foresee(partition: PartitionDirectory, marks: Marks, emit: Emit) -> Outcome
         if is_split:
             change("split", path.name, "it holds offsets too far from its base for an index to name")
         if number < first:
-            if is_split or _trusted(directory, base, size, marks.dense_from is not None):
+            if is_split or _trusted(directory, base, size, checkpointed.dense_from is not None):
                 end = following
                 continue
             change("rebuild", segment_path(directory, base, INDEX_SUFFIX).name, "an index is missing or contradicts")
@@ -160,7 +164,7 @@ def _foresee(partition: PartitionDirectory, marks: Marks, emit: Emit) -> Outcome
     if end < start_offset:
         change("restart", f"{start_offset:020d}{LOG_SUFFIX}", f"the log ends at {end}, below its start {start_offset}")
         end = start_offset
-    return Outcome(end, truncated, checked, change.number)
+    return RecoveryResult(end, truncated, checked, change.number)
 
 
 def _trusted(directory: Path, base: int, size: int, is_dense: bool) -> bool:
@@ -180,7 +184,7 @@ def _reaches_far(directory: Path, base: int, size: int, following: int, recovery
 
 
 def _refusal(path: Path, position: int) -> str:
-    """Why recovery leaves the log as it is, empty if it does not."""
+    """Returns why recovery refuses the log, "" if it does not."""
     try:
         refuse_old_message(str(path), position)
     except OldFormat as refusal:
@@ -189,7 +193,7 @@ def _refusal(path: Path, position: int) -> str:
 
 
 def _good_part(path: Path, base: int, limit_offset: int, dense_from: int) -> tuple[int, int, str]:
-    """(next offset, bytes up to the first bad batch, what is bad there)."""
+    """Returns the next offset, the number of valid bytes, and the fault of the first bad batch ("" without one)."""
     end, good_bytes = base, 0
     for batch in batches(path):
         if isinstance(batch, Unreadable):
@@ -204,19 +208,23 @@ def _good_part(path: Path, base: int, limit_offset: int, dense_from: int) -> tup
     return end, good_bytes, ""
 
 
-def _carry_out(partition: PartitionDirectory, root: Path, marks: Marks, foreseen: Outcome) -> Outcome:
-    """Recovery itself, then everything in memory is stored as a clean stop does it."""
+def _recover(
+    partition: PartitionDirectory, root: Path, checkpointed: CheckpointOffsets, forecast: RecoveryResult
+) -> RecoveryResult:
+    """Recovers the log, then stores its state as a clean stop does."""
     log, report = load_log(
         str(partition.path),
         root,
         (partition.topic, partition.number),
         OpenFiles(),
         LogConfig(),
-        LogCheckpoint(marks.recovery_point, marks.start_offset, clean=False, dense_from=marks.dense_from),
+        LogCheckpoint(
+            checkpointed.recovery_point, checkpointed.start_offset, clean=False, dense_from=checkpointed.dense_from
+        ),
         now_ms=time.time_ns() // 1_000_000,
     )
     _store(log)
-    return Outcome(log.log_end_offset, report.truncated_bytes, report.scanned_bytes, foreseen.changes)
+    return RecoveryResult(log.log_end_offset, report.truncated_bytes, report.scanned_bytes, forecast.changes)
 
 
 def _store(log: Log) -> None:
@@ -239,14 +247,14 @@ def _offsets(root: Path, name: str) -> Offsets:
 
 
 def _store_offsets(root: Path, ends: Offsets) -> None:
-    """Nothing in the root's lists may point past what is left; what was recovered is durable up to its end."""
+    """Updates the root's checkpoints: no offset may be past a log's end, up to which the log is durable."""
     for name in _LISTS:
-        known = _offsets(root, name)
+        offsets = _offsets(root, name)
         if not (root / name).exists():
             continue
         for key, end in ends.items():
             if name == checkpoints.RECOVERY_POINTS:
-                known[key] = end
-            elif key in known:
-                known[key] = min(known[key], end)
-        checkpoints.write_offsets(root / name, known, root)
+                offsets[key] = end
+            elif key in offsets:
+                offsets[key] = min(offsets[key], end)
+        checkpoints.write_offsets(root / name, offsets, root)

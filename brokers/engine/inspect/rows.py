@@ -1,4 +1,4 @@
-"""What the tools say: rows of plain values, printed as text for people or as JSON lines for programs."""
+"""Output of the tools: rows of plain values, printed as text for people or as JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KIND: Final = "row"
 
 
 def escaped(data: bytes) -> str:
-    """`data` as text that is safe on a terminal: what is no printable UTF-8 becomes an escape, a backslash doubles."""
+    """Returns bytes as text that is safe on a terminal: unprintable bytes are escaped, backslashes doubled."""
     text = data.replace(b"\\", b"\\\\").decode("utf-8", errors="backslashreplace")
     if text.isprintable():
         return text
@@ -20,7 +20,7 @@ def escaped(data: bytes) -> str:
 
 
 class Printer:
-    """Writes rows to `out`, one a line."""
+    """Writes rows to `out`, one per line."""
 
     def __init__(self, out: TextIO, *, as_json: bool) -> None:
         self._out = out

@@ -1,4 +1,4 @@
-"""`verify`: reads whole logs and compares every file with every other. It never writes."""
+"""The command `verify`: reads whole logs and compares their files with each other. It never writes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Offsets = dict[PartitionKey, int]
 
 
 def run(logs: Logs, emit: Emit, *, deep: bool = True, compacted: bool = False) -> Findings:
-    """Verifies every partition of `logs`; the last row sums up."""
+    """Verifies every partition of `logs`; the last row has the totals."""
     findings = Findings(emit)
     marks = {name: _checkpoint(logs.root, name, findings) for name in CHECKPOINTS}
     clean = (logs.root / CLEAN_SHUTDOWN_FILE).exists()
@@ -69,7 +69,7 @@ def run(logs: Logs, emit: Emit, *, deep: bool = True, compacted: bool = False) -
 def verify_partition(
     directory: Path, findings: Findings, rules: Rules, *, log_start_offset: int = 0, recovery_point: int = 0
 ) -> int:
-    """Everything in one partition's directory; the log end offset."""
+    """Verifies all files of a partition's directory and returns the log end offset."""
     bases, others = segment_files(directory)
     logs = bases.pop(LOG_SUFFIX, [])
     epochs = EpochCheck(directory, findings, max(log_start_offset, logs[0] if logs else 0))
@@ -82,23 +82,23 @@ def verify_partition(
     end = log_start_offset if end is None else end
     epochs.end(end)
     producers.end(end)
-    for suffix, result in bases.items():
-        for base in result:
+    for suffix, base_offsets in bases.items():
+        for base in base_offsets:
             if suffix not in INDEX_SUFFIXES:
-                findings.fault(f"{base:020d}{suffix}", "is no file of a log")
+                findings.fault(f"{base:020d}{suffix}", "is not a file of a log")
             elif base not in logs:
                 findings.fault(f"{base:020d}{suffix}", "belongs to no segment; the next start removes it")
     for name in others:
         if name.endswith(TRANSIENT_SUFFIXES):
-            findings.note(name, "was left by a deletion, a cleaning or a crash; the next start tidies it")
+            findings.note(name, "was left by a deletion, a cleaning or a crash; the next start removes it")
         elif name not in KNOWN_FILES:
-            findings.fault(name, "is no file of a log")
+            findings.fault(name, "is not a file of a log")
     return end
 
 
 def _checkpoint(root: Path, name: str, findings: Findings) -> Offsets:
     if name == CLEANER_OFFSETS and (root / name).exists() and not (root / name).stat().st_size:
-        return {}  # as Apache Kafka leaves it until it has cleaned something
+        return {}  # Apache Kafka leaves the file empty until the first cleaning
     try:
         return {(topic, int(index)): int(offset) for topic, index, offset in checkpoint_rows(root / name, 3)}
     except checkpoints.Unreadable as error:

@@ -1,4 +1,4 @@
-"""Checking segments: every batch of the `.log`, and the indexes against the batches they name (LOG-8 to LOG-14)."""
+"""Verification of segments: every batch of the `.log`, and the indexes against these batches (LOG-8 to LOG-14)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ from brokers.engine.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_
 
 
 class Rules(NamedTuple):
-    """`deep` looks into records; with `gaps` offsets may be missing, as compaction leaves them; `whole` tells that
-    the segment is closed or its broker stopped cleanly, so that its indexes must be complete.
+    """Rules of a verification.
+
+    With `deep` the records are checked. With `gaps` offsets may be missing, as after compaction. `whole` is True if the
+    segment is closed or its broker stopped cleanly, so that the indexes must be complete.
     """
 
     deep: bool
@@ -38,8 +40,8 @@ class Rules(NamedTuple):
     whole: bool
 
 
-class Place(NamedTuple):
-    """What an index can say of a batch."""
+class IndexedBatch(NamedTuple):
+    """The properties of a batch that index entries refer to."""
 
     position: int
     base_offset: int
@@ -48,7 +50,7 @@ class Place(NamedTuple):
 
 
 class SegmentCheck:
-    """One segment. `run` answers the offset after its last readable batch."""
+    """Verification of one segment. `run` returns the offset after its last readable batch."""
 
     def __init__(self, directory: Path, base: int, findings: Findings, rules: Rules) -> None:
         self.directory = directory
@@ -56,10 +58,10 @@ class SegmentCheck:
         self.findings = findings
         self.rules = rules
         self.file = segment_path(directory, base, LOG_SUFFIX).name
-        self.places: list[Place] = []
+        self.places: list[IndexedBatch] = []
         self.aborted: list[Aborted] = []
         self.markers: dict[int, int] = {}  # offset of each marker → its producer
-        self.faultless = 0  # so many of `places` come before the first fault
+        self.faultless = 0  # number of `places` before the first fault
 
     def run(
         self,
@@ -69,7 +71,9 @@ class SegmentCheck:
         following: int = LONG_MAX,
         recovery_point: int = 0,
     ) -> int:
-        """`expected` is the offset at which the previous segment ended, None for the first one; `following` the base of
+        """Verifies the segment and returns its end offset.
+
+        `expected` is the end offset of the previous segment, None for the first one; `following` is the base offset of
         the next one.
         """
         path = segment_path(self.directory, self.base, LOG_SUFFIX)
@@ -100,7 +104,9 @@ class SegmentCheck:
                 self.markers[header.last_offset] = header.producer_id
             if self.findings.faults == before and self.faultless == len(self.places):
                 self.faultless += 1
-            self.places.append(Place(batch.position, header.base_offset, header.last_offset, header.max_timestamp))
+            self.places.append(
+                IndexedBatch(batch.position, header.base_offset, header.last_offset, header.max_timestamp)
+            )
             next_offset = max(next_offset, header.next_offset)
         if not self._is_to_be_split(following, recovery_point):
             self._check_offset_index()
@@ -109,8 +115,8 @@ class SegmentCheck:
         return next_offset
 
     def _is_to_be_split(self, following: int, recovery_point: int) -> bool:
-        """Whether it is sound but for offsets that no index can name; batches that a start does not believe are
-        faults.
+        """True if the segment is valid except for offsets that its indexes cannot express, so that the next start
+        splits it. Batches with such offsets that the next start would not accept are faults.
         """
         limit = self.base + RELATIVE_OFFSET_MAX
         far = [place for place in self.places if place.last_offset > limit]
@@ -128,7 +134,7 @@ class SegmentCheck:
         return bool(believed)
 
     def _old_messages(self, path: Path, next_offset: int) -> int:
-        """A segment as Kafka wrote it before 0.11; its indexes go with it."""
+        """Verifies a segment that Kafka wrote before 0.11, whose indexes are rewritten with it."""
         try:
             end = rewriting.end_offset(str(path))
         except OldFormat as damage:
@@ -183,12 +189,12 @@ class SegmentCheck:
         path = self._existing(INDEX_SUFFIX)
         if path is None:
             return
-        result = offset_entries(path)
-        _check_tail(self.findings, path.name, result.zero_bytes, result.odd_bytes)
+        index = offset_entries(path)
+        _check_tail(self.findings, path.name, index.zero_bytes, index.odd_bytes)
         starts = {place.position: number for number, place in enumerate(self.places)}
         before = (-1, -1)
         covering = 0
-        for number, (relative, position) in enumerate(result.entries):
+        for number, (relative, position) in enumerate(index.entries):
             at, offset = number * 8, self.base + relative
             if relative <= before[0] or position <= before[1]:
                 self.findings.fault(path.name, "entries do not grow", position=at, offset=offset)
@@ -200,7 +206,7 @@ class SegmentCheck:
             place = self.places[start]
             if place.last_offset == offset:
                 continue
-            later = bisect_left(self.places, offset, lo=start, key=lambda one: one.last_offset)
+            later = bisect_left(self.places, offset, lo=start, key=lambda place: place.last_offset)
             if offset < place.last_offset or later == len(self.places) or self.places[later].last_offset != offset:
                 what = f"the batch at byte {position} ends with offset {place.last_offset}"
                 self.findings.fault(path.name, what, position=at, offset=offset)
@@ -213,11 +219,11 @@ class SegmentCheck:
         path = self._existing(TIME_INDEX_SUFFIX)
         if path is None:
             return
-        result = time_entries(path)
-        _check_tail(self.findings, path.name, result.zero_bytes, result.odd_bytes)
+        index = time_entries(path)
+        _check_tail(self.findings, path.name, index.zero_bytes, index.odd_bytes)
         before = (-1, -1)
         greatest, seen = -1, 0
-        for number, (timestamp, relative) in enumerate(result.entries):
+        for number, (timestamp, relative) in enumerate(index.entries):
             at, offset = number * 12, self.base + relative
             if timestamp <= before[0] or relative < before[1]:
                 self.findings.fault(path.name, "entries do not grow", position=at, offset=offset)
@@ -249,6 +255,6 @@ class SegmentCheck:
 
 def _check_tail(findings: Findings, file: str, zero_bytes: int, odd_bytes: int) -> None:
     if odd_bytes:
-        findings.fault(file, f"{odd_bytes} bytes at its end are no whole entry")
+        findings.fault(file, f"{odd_bytes} bytes at its end are not a whole entry")
     if zero_bytes:
         findings.note(file, f"{zero_bytes} bytes of zeros at its end, as Apache Kafka preallocates")

@@ -1,4 +1,4 @@
-"""Checking what lies beside the segments: leader epochs, producer snapshots, the topic id (LOG-4, LOG-13, LOG-30)."""
+"""Verification of a log's other files: leader epochs, producer snapshots, the topic id (LOG-4, LOG-13, LOG-30)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ _METADATA: Final = re.compile(r"\Aversion: 0\ntopic_id: ([A-Za-z0-9_-]{22})\n?\Z
 
 
 def checkpoint_rows(path: Path, columns: int) -> list[tuple[str, ...]]:
-    """The rows of a checkpoint file, none if there is no file. Raises Unreadable also for what a broker would not
-    have written just so: another separator, a number with a sign or leading zeros.
+    """Returns the rows of a checkpoint file, none if it does not exist.
+
+    Raises Unreadable for a malformed file, and for one that a broker would have written differently: with another
+    separator, or numbers with a plus sign or leading zeros.
     """
     rows = [tuple(row) for row in parse_lines(path, columns, path.parent)]
     numbers = [number for row in rows for number in row[max(columns - 2, 0) :]]
     if any(str(int(number)) != number for number in numbers if _is_number(number)) or not all(map(_is_number, numbers)):
-        raise Unreadable(f"{path.name} holds what is no number")
+        raise Unreadable(f"{path.name} has a value that is not a number")
     if rows and path.read_bytes() != render_lines(rows):
         raise Unreadable(f"{path.name} has bytes that no broker writes")
     return rows
@@ -66,13 +68,15 @@ class EpochCheck:
         self.findings.fault(leader_epochs.FILE_NAME, what, offset=offset)
 
     def see(self, file: str, position: int, header: BatchHeader) -> None:
-        """One batch. Of a wrong checkpoint only the first contradiction is told: all that follow say the same."""
+        """Checks one batch. Only the first contradiction of a wrong checkpoint is reported, as all others follow from
+        it.
+        """
         if self._reported or header.leader_epoch == NO_EPOCH:
             return
         if not self.entries:
             self._fault("knows no epoch, but batches carry some" if self._present else "is missing", header.base_offset)
             return
-        # The log may start within a batch, and its first epoch with it.
+        # The log, and with it the first epoch, may start within a batch.
         is_within = header.base_offset < self.log_start_offset <= header.last_offset
         offset = self.log_start_offset if is_within else header.base_offset
         at = bisect_right(self.entries, offset, key=lambda entry: entry[1]) - 1
@@ -92,7 +96,7 @@ class EpochCheck:
 
 
 class ProducerCheck:
-    """Follows the producers through the log and compares each snapshot with what they had written by then."""
+    """Tracks the producers through the log and compares each snapshot with the batches before it."""
 
     def __init__(self, directory: Path, snapshots: list[int], findings: Findings, *, gaps: bool) -> None:
         self._directory = directory
@@ -103,7 +107,7 @@ class ProducerCheck:
         self.transactions = TransactionCheck()
 
     def see(self, batch: Batch) -> Aborted | None:
-        """The transaction that the batch, a marker, aborts."""
+        """Tracks one batch; returns the aborted transaction if it is an abort marker."""
         header = batch.header
         self._complete(header.base_offset)
         if header.producer_id >= 0 and not header.is_control:
@@ -122,7 +126,7 @@ class ProducerCheck:
             self._findings.fault(name, f"is of an offset past the log's end {log_end_offset}", offset=offset)
 
     def _complete(self, offset: int) -> None:
-        """Checks the snapshots taken at or before `offset`."""
+        """Checks the snapshots of offsets up to `offset`."""
         while self._waiting and self._waiting[-1] <= offset:
             self._check(self._waiting.pop())
 
@@ -152,16 +156,16 @@ class ProducerCheck:
 
 
 def check_topic_id(directory: Path, findings: Findings) -> str | None:
-    """The topic id as written in `partition.metadata`; None if it is missing or unreadable."""
+    """Returns the topic id in `partition.metadata`; None if it is missing or malformed."""
     path = directory / PARTITION_METADATA_FILE
     if not path.exists():
         findings.note(path.name, "is missing; the broker takes the topic's id from ZooKeeper")
         return None
     match = _METADATA.match(path.read_bytes().decode("ascii", errors="replace"))
     if match is None:
-        findings.fault(path.name, "holds no topic id")
+        findings.fault(path.name, "has no valid topic id")
         return None
     decoded = base64.urlsafe_b64decode(match[1] + "==")
     if base64.urlsafe_b64encode(decoded).rstrip(b"=").decode() != match[1]:
-        findings.fault(path.name, "holds a topic id that no broker writes")
+        findings.fault(path.name, "has a topic id in a form that no broker writes")
     return match[1]

@@ -1,4 +1,4 @@
-"""Following transactions through a log: which are open, and how those ended that did (TXN-14, LOG-12)."""
+"""Verification of transactions in a log: the open ones, and the outcomes of the others (TXN-14, LOG-12)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOT_OPEN = -1
 
 
 class TransactionCheck:
-    """Fed with every batch. `first_offset` is where the log begins, None before its first batch."""
+    """Tracks the transactions of a log, batch by batch; `first_offset` is that of the first batch, None before it."""
 
     def __init__(self) -> None:
         self.first_offset: int | None = None
@@ -22,7 +22,7 @@ class TransactionCheck:
         self._coordinators: dict[int, int] = {}
 
     def see(self, batch: Batch) -> Aborted | None:
-        """The transaction that the batch, a marker, aborts."""
+        """Tracks one batch; returns the aborted transaction if it is an abort marker."""
         header = batch.header
         if self.first_offset is None:
             self.first_offset = header.base_offset
@@ -42,8 +42,9 @@ class TransactionCheck:
         )
 
     def fault_of(self, producer_id: int, first_offset: int, coordinator_epoch: int) -> str:
-        """What is wrong with that as the state of a producer by now, empty if nothing is. What began before the log
-        cannot be judged.
+        """Returns how a snapshot's state of a producer contradicts the log so far, "" if it does not.
+
+        Transactions that began before the log cannot be checked.
         """
         if self.first_offset is None or 0 <= first_offset < self.first_offset:
             return ""
@@ -51,15 +52,18 @@ class TransactionCheck:
         if first != first_offset:
             was = "no open transaction" if first == NOT_OPEN else f"a transaction open from offset {first}"
             return f"producer {producer_id} had {was}, not {first_offset}"
-        known = self._coordinators.get(producer_id, coordinator_epoch)
-        if known != coordinator_epoch:
-            return f"producer {producer_id} was told by coordinator epoch {known}, not {coordinator_epoch}"
+        last_epoch = self._coordinators.get(producer_id, coordinator_epoch)
+        if last_epoch != coordinator_epoch:
+            return (
+                f"the last marker of producer {producer_id} has coordinator epoch {last_epoch}, not {coordinator_epoch}"
+            )
         return ""
 
 
 class Ended(NamedTuple):
-    """What the log tells of one segment: the transactions that were aborted in it, and the producer of each marker, by
-    its offset; `log_start_offset` is where the log begins.
+    """Ended transactions of one segment: the aborted ones, and the producer of each marker by its offset.
+
+    `log_start_offset` is the log's first offset.
     """
 
     aborted: list[Aborted]
@@ -68,27 +72,28 @@ class Ended(NamedTuple):
 
 
 def check_entries(path: Path, ended: Ended, findings: Findings, *, gaps: bool, whole: bool) -> None:
-    """Compares a `.txnindex` with what its segment tells. With `gaps` a cleaner may have taken the data of some
-    transactions, and `whole` tells that none may be missing.
+    """Compares a `.txnindex` with the transactions that ended in its segment.
+
+    With `gaps` compaction may have removed the records of some transactions. With `whole` no entry may be missing.
     """
-    result = index_entries(path, TRANSACTION_ENTRY) if path.exists() else Entries([], 0, 0)
-    if result.odd_bytes:
-        findings.fault(path.name, f"{result.odd_bytes} bytes at its end are no whole entry")
-    if result.zero_bytes:
-        findings.note(path.name, f"{result.zero_bytes} bytes of zeros at its end, as Apache Kafka preallocates")
+    index = index_entries(path, TRANSACTION_ENTRY) if path.exists() else Entries([], 0, 0)
+    if index.odd_bytes:
+        findings.fault(path.name, f"{index.odd_bytes} bytes at its end are not a whole entry")
+    if index.zero_bytes:
+        findings.note(path.name, f"{index.zero_bytes} bytes of zeros at its end, as Apache Kafka preallocates")
     missing = {aborted.marker_offset: aborted for aborted in ended.aborted}
     before = -1
-    for number, (version, *fields) in enumerate(result.entries):
+    for number, (version, *fields) in enumerate(index.entries):
         entry = Aborted(*fields)
         offset = entry.marker_offset
-        right = missing.pop(offset, None)
+        expected = missing.pop(offset, None)
         what = ""
         if version != ABORTED_VERSION or offset <= before or not 0 <= entry.first_offset <= offset:
-            what = "is no aborted transaction"
-        elif right is not None and not gaps and not _agree(entry, right, ended.log_start_offset):
-            what = f"says {tuple(entry)}, the log {tuple(right)}"
+            what = "is not a valid aborted transaction"
+        elif expected is not None and not gaps and not _agree(entry, expected, ended.log_start_offset):
+            what = f"says {tuple(entry)}, the log {tuple(expected)}"
         elif ended.markers.get(offset) != entry.producer_id or (
-            right is None and not gaps and entry.first_offset >= ended.log_start_offset
+            expected is None and not gaps and entry.first_offset >= ended.log_start_offset
         ):
             what = f"producer {entry.producer_id} ends no transaction at this offset"
         if what:
@@ -99,10 +104,12 @@ def check_entries(path: Path, ended: Ended, findings: Findings, *, gaps: bool, w
         findings.fault(path.name, f"does not list the transaction that is aborted at offset {offset}", offset=offset)
 
 
-def _agree(entry: Aborted, right: Aborted, log_start_offset: int) -> bool:
-    """Whether the entry says what the log does, as far as that is still there: its beginning, and that of another
-    transaction that was open beside it, may be deleted.
+def _agree(entry: Aborted, expected: Aborted, log_start_offset: int) -> bool:
+    """True if an entry agrees with the log.
+
+    Offsets before the log's start cannot be compared: the beginning of the transaction, or of another one that was open
+    at the same time, may have been deleted.
     """
-    first_agrees = entry.first_offset == right.first_offset or 0 <= entry.first_offset < log_start_offset
-    stable_agrees = entry.stable_offset == right.stable_offset or 0 <= entry.stable_offset < log_start_offset
-    return entry.producer_id == right.producer_id and first_agrees and stable_agrees
+    first_agrees = entry.first_offset == expected.first_offset or 0 <= entry.first_offset < log_start_offset
+    stable_agrees = entry.stable_offset == expected.stable_offset or 0 <= entry.stable_offset < log_start_offset
+    return entry.producer_id == expected.producer_id and first_agrees and stable_agrees

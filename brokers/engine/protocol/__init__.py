@@ -1,9 +1,9 @@
-"""The Kafka protocol without a socket: bytes in, typed messages out, and back (spec section A).
+"""The Kafka protocol without sockets: translation between bytes and typed messages (spec section A).
 
-* `apis`: which calls and versions exist, and which of them each listener advertises
-* `framing`: cuts a byte stream into frames;  `headers`: what stands before a body
-* `messages/`: every message declared once, with version ranges on its fields
-* `codec`: `decode_request`, `encode_response` and their mirror images, compiled on first use from those declarations
-* `fast_codec`: Produce and Fetch by hand, because every microsecond of theirs is paid per batch
-* `errors`: error codes, and `MalformedRequest`, the only exception that bad bytes may cause
+* `apis`: the table of calls and versions, and those that each listener advertises
+* `framing`: sizes of frames;  `headers`: request and response headers
+* `messages/`: the declaration of every message, with version ranges on its fields
+* `codec`: decoders and encoders of requests and responses, compiled from the declarations on first use
+* `fast_codec`: hand-written codecs of Produce and Fetch, whose cost is paid for every batch
+* `errors`: error codes, and `MalformedRequest`, the only exception that malformed bytes may raise
 """

@@ -1,6 +1,6 @@
-"""Which calls the protocol has, in which versions (spec A.4), and which of them each listener advertises.
+"""Table of the protocol's calls and their versions (spec A.4), and the versions that each listener advertises.
 
-One row a call. A change here changes what clients send us: advertise only what is served.
+Clients send what is advertised, so only versions that are served may be advertised.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-# A version no message reaches: "never flexible", "no throttle time".
+# A version above all others, for calls that are never flexible or have no throttle time.
 NEVER_FLEXIBLE: Final = 1 << 15
 NEVER: Final = 1 << 15
 
 
 class ApiKey(IntEnum):
-    """The calls that a tenant, our own clients or our own brokers use."""
+    """Calls of tenants' clients, of the control plane and of brokers."""
 
     PRODUCE = 0
     FETCH = 1
@@ -67,12 +67,12 @@ class ApiKey(IntEnum):
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
-    # Of our brokers among themselves: Kafka's keys are far below.
+    # Penstock's own calls, far above Kafka's keys. Between brokers:
     ALLOT_STORAGE = 20_001
-    # Of the control plane, which asks in the name of an instance.
+    # From the control plane, on behalf of an instance:
     DESCRIBE_USERS = 20_002
     ALTER_USERS = 20_003
-    # Of our brokers among themselves, as AllotStorage.
+    # Between brokers:
     REPORT_FLOW = 20_004
     CHARGE_POOLS = 20_005
 
@@ -81,9 +81,12 @@ class ApiKey(IntEnum):
 class Api:
     """One row of the table.
 
-    `version_max`: versions 0 to this have a codec. `flexible_from`: first version with compact lengths and tagged
-    fields. `throttle_from`: first version whose answer has `throttle_time_ms`. `module`: where its
-    messages are declared, below `messages/`.
+    Attributes:
+        key: the api key.
+        version_max: highest version; all versions from 0 to this one have a codec.
+        flexible_from: first version with compact lengths and tagged fields.
+        throttle_from: first version whose response has `throttle_time_ms`.
+        module: module below `messages/` with the declarations.
     """
 
     key: ApiKey
@@ -155,7 +158,7 @@ APIS: Final[dict[int, Api]] = {
     )
 }
 
-# What ApiVersions says on a tenant's port.
+# Versions that ApiVersions reports on a tenant's port.
 ADVERTISED_TENANT: Final[dict[ApiKey, tuple[int, int]]] = {
     _K.PRODUCE: (0, 11),
     _K.FETCH: (0, 17),
@@ -200,12 +203,12 @@ ADVERTISED_TENANT: Final[dict[ApiKey, tuple[int, int]]] = {
     _K.LIST_TRANSACTIONS: (0, 1),
 }
 
-# On a route that asks who is there first; afterwards for KIP-368.
+# Versions on a route with SASL; after authentication the SASL calls serve for re-authentication (KIP-368).
 ADVERTISED_SASL: Final[dict[ApiKey, tuple[int, int]]] = dict(
     sorted({**ADVERTISED_TENANT, _K.SASL_HANDSHAKE: (0, 1), _K.SASL_AUTHENTICATE: (0, 2)}.items())
 )
 
-# The listener inside the cluster asks who is there first, and only the cluster itself says who leads and what moves.
+# Versions on the internal listener, which has SASL and, for the cluster's own users, administrative calls.
 ADVERTISED_INTERNAL: Final[dict[ApiKey, tuple[int, int]]] = dict(
     sorted(
         {
@@ -225,15 +228,15 @@ ADVERTISED_INTERNAL: Final[dict[ApiKey, tuple[int, int]]] = dict(
     )
 )
 
-# From these versions on record sets are batches of format 2, which pass as they are.
+# First versions whose record sets are batches of format 2, which need no conversion.
 PRODUCE_BATCHES_FROM: Final = 3
 FETCH_BATCHES_FROM: Final = 4
 
 
 def is_served(advertised: dict[ApiKey, tuple[int, int]], api_key: int, version: int) -> bool:
-    """Whether a listener that advertises `advertised` answers this call; if not, the connection is closed (WIRE-10).
+    """True if a listener with these advertised versions serves a call; if not, it closes the connection (WIRE-10).
 
-    ApiVersions is answered in any version, the unknown ones with error 35.
+    ApiVersions is answered in any version, in unknown ones with UNSUPPORTED_VERSION (35).
     """
     if api_key == ApiKey.API_VERSIONS:
         return api_key in advertised
@@ -244,5 +247,5 @@ def is_served(advertised: dict[ApiKey, tuple[int, int]], api_key: int, version: 
 
 
 def has_throttle_time(api_key: int, version: int) -> bool:
-    """Whether the answer of this version carries `throttle_time_ms` (column T)."""
+    """True if the response of this version has `throttle_time_ms` (column T of spec A.4)."""
     return version >= APIS[api_key].throttle_from

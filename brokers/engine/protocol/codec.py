@@ -1,7 +1,7 @@
-"""Decode and encode any message of any version; compiled on first use from the declarations in `messages/`.
+"""Decoders and encoders of any message in any version, compiled on first use from the declarations in `messages/`.
 
-`decode_request` and `encode_response` are the server's half, `encode_request` and `decode_response` the client's (the
-broker's own client, tests, the differential player). Bodies only: headers are in `headers`.
+Servers use `decode_request` and `encode_response`; clients (the broker's own client, tests, the differential player)
+use `encode_request` and `decode_response`. These handle bodies only; headers are in `headers`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from brokers.engine.protocol.errors import UnsupportedApi
 from brokers.engine.protocol.layout import item_bytes_min
 from brokers.engine.protocol.registry import message_class
 
-# What one message may hold in all its arrays together. An item of an array may take a single byte on the wire but a
-# hundred in memory, so a bound by bytes alone would let a 100 MB frame ask for gigabytes.
+# Elements of all arrays of one message together. An element may take a single byte on the wire but a hundred in memory,
+# so a limit in bytes alone would let a frame of 100 MB allocate gigabytes.
 REQUEST_ITEMS_MAX = 500_000
-# Answers come from brokers, which are trusted further than clients.
+# Responses come from brokers, which are trusted more than clients.
 RESPONSE_ITEMS_MAX = 10_000_000
-# Longer requests of tenants are decoded in pieces.
+# Longer requests of tenants are decoded piecewise.
 DECODED_AT_ONCE_BYTES_MAX = 32 * 1024
 DECODED_AT_ONCE_ITEMS_MAX = 2_000
 
@@ -52,10 +52,10 @@ def decode_request(
     end: int,
     items_max: int = REQUEST_ITEMS_MAX,
 ) -> Any:
-    """The request body in `buffer[offset:end]` as its message class; bytes left over are ignored (observed of 3.9.1).
+    """Decodes the request body in `buffer[offset:end]`; trailing bytes are ignored (as by Kafka 3.9.1).
 
-    Strings become `str` (what is not UTF-8 becomes replacement characters), bytes and records are copied. Fields that
-    the version does not have take their default. Raises MalformedRequest (UnsupportedApi for a version not in A.4).
+    Strings become `str` (invalid UTF-8 becomes replacement characters), bytes and records are copied. Fields that the
+    version does not have get their defaults. Raises MalformedRequest, and UnsupportedApi for a version not in A.4.
     """
     decoder = _request_decoders.get((api_key, version, items_max))
     if decoder is None:
@@ -67,7 +67,9 @@ def decode_request(
 
 @cache
 def decoded_at_once_bytes_max(api_key: int, version: int) -> int:
-    """How long a request may be to be decoded at once: an item takes a microsecond, and as little as two bytes."""
+    """Returns the size up to which a request is decoded at once, which bounds the number of its elements: decoding one
+    takes a microsecond, and it may be as short as two bytes.
+    """
     _check(api_key, version)
     flexible = version >= APIS[api_key].flexible_from
     width_bytes = item_bytes_min(message_class(api_key, "request"), version, flexible)
@@ -84,7 +86,7 @@ def decode_request_in_pieces(
     end: int,
     items_max: int = REQUEST_ITEMS_MAX,
 ) -> Generator[None, None, Any]:
-    """As `decode_request`, returned by a generator that stops after each piece of a long message."""
+    """Decodes a request like `decode_request`, in a generator that yields after each piece of a long message."""
     decoder = _piecewise_decoders.get((api_key, version, items_max))
     if decoder is None:
         _check(api_key, version)
@@ -94,14 +96,14 @@ def decode_request_in_pieces(
 
 
 class Encoded(NamedTuple):
-    """A response that is encoded already. `throttled_ms`: what it says as its throttle time."""
+    """A response that is already encoded; `throttled_ms` is the throttle time in it."""
 
     body: bytes
     throttled_ms: int = 0
 
 
 def encode_response(api_key: int, version: int, message: Any) -> bytes:
-    """The body of a response. Fields that the version does not have are left out."""
+    """Encodes the body of a response. Fields that the version does not have are left out."""
     if type(message) is Encoded:
         return message.body
     encoder = _response_encoders.get((api_key, version))
@@ -113,7 +115,7 @@ def encode_response(api_key: int, version: int, message: Any) -> bytes:
 
 
 def encode_response_in_chunks(api_key: int, version: int, message: Any) -> Generator[None, None, bytes]:
-    """The same, returned by a generator that stops after each piece of a long message."""
+    """Encodes a response like `encode_response`, in a generator that yields after each piece of a long message."""
     encoder = _piecewise_encoders.get((api_key, version))
     if encoder is None:
         _check(api_key, version)
@@ -123,7 +125,7 @@ def encode_response_in_chunks(api_key: int, version: int, message: Any) -> Gener
 
 
 def encode_request(api_key: int, version: int, message: Any) -> bytes:
-    """The body of a request. Fields that the version does not have are left out."""
+    """Encodes the body of a request. Fields that the version does not have are left out."""
     encoder = _request_encoders.get((api_key, version))
     if encoder is None:
         _check(api_key, version)
@@ -135,7 +137,7 @@ def encode_request(api_key: int, version: int, message: Any) -> bytes:
 def decode_response(
     api_key: int, version: int, buffer: bytes | bytearray | memoryview, offset: int = 0, end: int | None = None
 ) -> Any:
-    """The response body in `buffer[offset:end]` as its message class. Raises MalformedRequest."""
+    """Decodes the response body in `buffer[offset:end]`. Raises MalformedRequest."""
     decoder = _response_decoders.get((api_key, version))
     if decoder is None:
         _check(api_key, version)

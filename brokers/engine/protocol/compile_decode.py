@@ -1,10 +1,10 @@
-"""Writes and compiles the decoder of one version of one message.
+"""Compiler of decoders: generates the source of the decoder of one version of one message.
 
 A generated decoder takes `(b, p, e)`: buffer, position, end of the frame. Three rules make hostile input harmless:
 * every length and count is compared with the bytes left (`e - p`) before anything is sliced or built;
-* fixed-width fields may be read past `e` (the receive buffer goes on behind the frame, or `struct` and indexing raise);
-  the next length, or the last line, notices `p > e`, and nothing of such a message gets out;
-* the items of all arrays together are bounded (`left`), because one byte on the wire may be a hundred in memory.
+* fixed-width fields may be read past `e` (the receive buffer is longer than the frame, or `struct` and indexing raise),
+  but the next length or the last line detects `p > e`, so that no such message is returned;
+* the elements of all arrays together are bounded (`left`), because one byte on the wire may be a hundred in memory.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from brokers.engine.protocol.source import Source
 
 Decoder = Callable[[bytes | bytearray | memoryview, int, int], Any]
 PiecewiseDecoder = Callable[[bytes | bytearray | memoryview, int, int], Generator[None, None, Any]]
-# Of all arrays together, before others have their turn: some microseconds each.
+# Elements of all arrays together between two yields; each takes some microseconds.
 ITEMS_PER_PIECE: Final = 300
-# So many bytes of text count as one more item: bytes that are not UTF-8 take 9 ns each.
+# Bytes of a string that count as one element: invalid UTF-8 takes 9 ns per byte.
 TEXT_BYTES_PER_ITEM: Final = 1_024
 
 
 def compile_decoder(cls: type[Any], api: Api, version: int, items_max: int) -> Decoder:
-    """The decoder of `cls` in this version. What it raises is MalformedRequest."""
+    """Compiles the decoder of `cls` in this version. It raises MalformedRequest only."""
     writer = _DecoderWriter(cls.__name__, version, version >= api.flexible_from, items_max)
     decoder: Decoder = writer.write(cls)
     return decoder
 
 
 def compile_piecewise_decoder(cls: type[Any], api: Api, version: int, items_max: int) -> PiecewiseDecoder:
-    """The same as a generator, for messages whose arrays are very long."""
+    """Compiles the decoder as a generator, for messages with very long arrays."""
     writer = _DecoderWriter(cls.__name__, version, version >= api.flexible_from, items_max, in_pieces=True)
     decoder: PiecewiseDecoder = writer.write(cls)
     return decoder
@@ -58,7 +58,7 @@ class _DecoderWriter:
                 "rest_of_varint": rest_of_varint,
             }
         )
-        # Neighbouring fixed-width reads, made in one `unpack`: (format letter, variable).
+        # Adjacent fixed-width reads, which are combined in one `unpack`: (format letter, variable).
         self._run: list[tuple[str, str]] = []
 
     def write(self, cls: type[Any]) -> Any:
@@ -88,7 +88,7 @@ class _DecoderWriter:
         self._run = []
 
     def _struct(self, cls: type[Any], path: str) -> str:
-        """Reads a struct; answers the expression that constructs it."""
+        """Writes code that reads a struct; returns the expression that constructs it."""
         values: dict[str, str] = {}
         for slot in in_line(cls, self.version, self.flexible):
             values[slot.name] = self._field(slot.spec, f"{path}.{slot.name}")
@@ -107,7 +107,7 @@ class _DecoderWriter:
         return repr(slot.default)
 
     def _field(self, spec: FieldSpec, path: str) -> str:
-        """Reads a field; answers the name of the variable that holds it."""
+        """Writes code that reads a field; returns the name of its variable."""
         if spec.kind in FIXED:
             name = self.source.fresh("v")
             self._run.append((FIXED[spec.kind], name))
@@ -136,7 +136,7 @@ class _DecoderWriter:
         return name
 
     def _length(self, letter: str) -> str:
-        """Reads a length or count, compact or classic; negative means null."""
+        """Writes code that reads a length or count, compact or classic; negative means null."""
         name = self.source.fresh("n")
         if not self.flexible:
             self._run.append((letter, name))
@@ -220,7 +220,10 @@ class _DecoderWriter:
         return name
 
     def _tagged_section(self, known: list[Slot], values: dict[str, str], path: str) -> None:
-        """Reads the tagged fields; unknown ones are skipped, repeated and descending ones accepted (seen in 3.9.1)."""
+        """Writes code that reads the tagged fields.
+
+        Unknown fields are skipped; repeated and descending tags are accepted, as by Kafka 3.9.1.
+        """
         source = self.source
         count = source.fresh("t")
         self._run.append(("B", count))

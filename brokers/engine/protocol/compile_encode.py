@@ -1,8 +1,8 @@
-"""Writes and compiles the encoder of one version of one message.
+"""Compiler of encoders: generates the source of the encoder of one version of one message.
 
-A generated encoder takes the message and answers its body: pieces collected in a list, joined once. Neighbouring
-fixed-width fields, and the length of a classic string or array after them, leave in one `pack`. A value that does not
-fit its field raises `struct.error`: our own fault, not a peer's.
+A generated encoder takes the message and returns its body, which is collected in a list and joined once. Adjacent
+fixed-width fields, and the length of a classic string or array after them, are written by one `pack`. A value that does
+not fit its field raises `struct.error`, which is a bug of the caller.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from brokers.engine.protocol.source import Source
 from brokers.engine.wire.varints import SHORT_UNSIGNED, encode_unsigned
 
 Encoder = Callable[[Any], bytes]
-# Stops now and then; returns the body.
+# A generator that yields after each piece and returns the body.
 ChunkedEncoder = Callable[[Any], Generator[None, None, bytes]]
-# What is written between two stops: fields, or runs of them.
+# Writes between two yields; each is a field or a run of fixed-width fields.
 WRITES_PER_PIECE: Final = 1_000
-# Of texts and blobs that are that long themselves.
+# Total size between two yields of strings and blobs that are at least LONG_BYTES long.
 LONG_BYTES: Final = 1_024
 LONG_BYTES_PER_PIECE: Final = 1024 * 1024
 
 
 def compile_encoder(cls: type[Any], api: Api, version: int) -> Encoder:
-    """The encoder of `cls` in this version."""
+    """Compiles the encoder of `cls` in this version."""
     encoder: Encoder = _EncoderWriter(version, version >= api.flexible_from).write(cls)
     return encoder
 
 
 def compile_piecewise_encoder(cls: type[Any], api: Api, version: int) -> ChunkedEncoder:
-    """The same as a generator, for messages whose arrays are very long."""
+    """Compiles the encoder as a generator, for messages with very long arrays."""
     encoder: ChunkedEncoder = _EncoderWriter(version, version >= api.flexible_from, in_chunks=True).write(cls)
     return encoder
 
@@ -45,7 +45,7 @@ class _EncoderWriter:
         self.flexible = flexible
         self.in_chunks = in_chunks
         self.source = Source({"pack": pack, "SHORT": SHORT_UNSIGNED, "unsigned": encode_unsigned, "join": b"".join})
-        # Neighbouring fixed-width writes: (format letter, expression); the letter x writes a zero byte.
+        # Adjacent fixed-width writes, which are combined in one `pack`: (format letter, expression); x is a zero byte.
         self._run: list[tuple[str, str]] = []
         self._out = "out"
 
@@ -115,7 +115,7 @@ class _EncoderWriter:
             self._flush()
 
     def _length(self, letter: str, length: str) -> None:
-        """Writes a length or count held in the variable `length`, -1 for null."""
+        """Writes code for the length or count in the variable `length`, -1 for null."""
         if not self.flexible:
             self._run.append((letter, length))
             return
@@ -175,7 +175,7 @@ class _EncoderWriter:
                     source.line("yield")
 
     def _tagged_section(self, known: list[Slot], variable: str) -> None:
-        """Writes those tagged fields that differ from their default, in ascending order of tag."""
+        """Writes code for the tagged fields that differ from their defaults, in ascending order of tags."""
         self._flush()
         source, outer = self.source, self._out
         section, count = source.fresh("tags"), source.fresh("n")

@@ -1,4 +1,4 @@
-"""Error codes of the protocol (WIRE-25), what old versions are told instead (WIRE-26), and this room's exceptions."""
+"""Error codes of the protocol (WIRE-25), their replacements in old versions (WIRE-26), and exceptions of decoders."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from brokers.engine.protocol.apis import ApiKey
 
 
 class MalformedRequest(Exception):
-    """The peer sent bytes that are no message. Decoding raises nothing else; the answer is to close the connection."""
+    """The peer sent a malformed message. Decoders raise nothing else; the connection must be closed."""
 
 
 class FrameTooLarge(MalformedRequest):
-    """The announced size exceeds what this connection may send."""
+    """The announced size of a frame exceeds the limit of the connection."""
 
 
 class UnsupportedApi(MalformedRequest):
-    """The api key or the version is none that this listener serves (WIRE-10)."""
+    """The listener does not serve the api key or the version (WIRE-10)."""
 
 
 class ErrorCode(IntEnum):
-    """What an answer says went wrong. Numbers are fixed for ever; names are Kafka's."""
+    """Error code of a response, with Kafka's name and number."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -126,7 +126,7 @@ class ErrorCode(IntEnum):
     TRANSACTION_ABORTABLE = 120
 
 
-# (api, error) → (last version that does not know the error, what it is told).
+# (api, error) → (last version whose clients do not know the error, the error for these versions).
 _DOWNGRADES: Final[dict[tuple[int, int], tuple[int, ErrorCode]]] = {
     (ApiKey.PRODUCE, ErrorCode.KAFKA_STORAGE_ERROR): (3, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (ApiKey.FETCH, ErrorCode.KAFKA_STORAGE_ERROR): (5, ErrorCode.NOT_LEADER_OR_FOLLOWER),
@@ -141,7 +141,7 @@ _DOWNGRADES: Final[dict[tuple[int, int], tuple[int, ErrorCode]]] = {
 
 
 def downgraded(error_code: int, api_key: int, version: int) -> int:
-    """The code to write for `error_code` in this version: one that its clients know (WIRE-26)."""
+    """Returns the code for `error_code` in this version, which its clients know (WIRE-26)."""
     if error_code <= 0:
         return error_code
     downgrade = _DOWNGRADES.get((api_key, error_code))

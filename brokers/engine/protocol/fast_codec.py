@@ -1,4 +1,4 @@
-"""The admin client to the hand-written halves of Produce and Fetch."""
+"""Hand-written codecs of Produce and Fetch, gathered for import."""
 
 from brokers.engine.protocol.fast_codec_fetch import FetchDecoder, FetchFrame, decode_fetch
 from brokers.engine.protocol.fast_codec_fetch_response import (

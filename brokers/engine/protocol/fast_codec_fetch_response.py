@@ -1,4 +1,7 @@
-"""The answer to Fetch by hand: a list of pieces, bytes and the caller's own objects where record sets belong."""
+"""Hand-written encoder of Fetch responses: a list of bytes and, for record sets, of the caller's own objects.
+
+So record sets can be sent from the file to the socket without being copied here.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,18 @@ Slice = TypeVar("Slice")
 # Partition, error, high watermark, last stable offset, log start offset, length of the records, the records.
 PartitionAnswer = tuple[int, int, int, int, int, int, Slice | None]
 TopicAnswer = tuple[bytes, Sequence[PartitionAnswer[Slice]]]
-# (topic, partition) → (producer id, first offset) of the aborted transactions that the records touch.
+# (topic, partition) → (producer id, first offset) of the aborted transactions in the records.
 Aborted = Mapping[tuple[bytes, int], Sequence[tuple[int, int]]]
-# (topic, partition) → (broker id, leader epoch) of who leads instead, for those that asked the wrong one.
+# (topic, partition) → (broker id, leader epoch) of the current leader, for requests to the wrong broker.
 Leaders = Mapping[tuple[bytes, int], tuple[int, int]]
-# (topic, partition) → (epoch, end offset) where the reader's log leaves that of the leader (REP-15).
+# (topic, partition) → (epoch, end offset) at which the reader's log diverges from the leader's (REP-15).
 Diverging = Mapping[tuple[bytes, int], tuple[int, int]]
 
 _FLEXIBLE_FROM: Final = 12
 _TOPIC_IDS_FROM: Final = 13
 _OFFSET_OUT_OF_RANGE: Final = 1
-# A partition that was never looked at (unknown topic or partition, no access, unknown topic id) lists no aborted
-# transactions in any isolation; one that was and failed has null.
+# Errors of partitions that were not read (unknown topic or partition, no access, unknown topic id). These have an empty
+# list of aborted transactions in any isolation level; other failed partitions have null.
 _NEVER_READ: Final = frozenset((3, 29, 100))
 _NO_PREFERRED_REPLICA: Final = -1
 _UNLISTED: Final = _NEVER_READ | {_OFFSET_OUT_OF_RANGE}
@@ -135,7 +138,7 @@ def encode_full_fetch_response(
 
 
 class FetchResponseEncoder:
-    """The pieces of `encode_fetch_response`, some partitions at a time."""
+    """Encoder of a Fetch response to which topics and partitions are added one after the other."""
 
     def __init__(
         self, version: int, read_committed: bool, aborted: Aborted, leaders: Leaders, diverging: Diverging
@@ -147,12 +150,12 @@ class FetchResponseEncoder:
         self._diverging = diverging
         self._chunks: list[object] = []
         self._chunk: list[bytes] = []
-        # What comes before `_chunk`, joined already.
+        # Bytes before `_chunk` that are already joined.
         self._joined: list[bytes] = []
         self._total_bytes = 0
 
     def begin_topic(self, topic: bytes, count: int) -> None:
-        """`count` partitions of it are added next."""
+        """Begins a topic, of which `count` partitions are added next."""
         if self._version < _FLEXIBLE_FROM:
             self._chunk += (_SHORT.pack(len(topic)), topic, _INT.pack(count))
         elif self._version >= _TOPIC_IDS_FROM:
@@ -187,7 +190,7 @@ class FetchResponseEncoder:
                 chunk.append(self._tagged(topic, index))
 
     def _tagged(self, topic: bytes, index: int) -> bytes:
-        """The tagged fields of a partition."""
+        """Returns the tagged fields of a partition."""
         if self._diverging:
             epoch_end = self._diverging.get((topic, index))
             if epoch_end is not None:
@@ -203,12 +206,12 @@ class FetchResponseEncoder:
             self._chunk.append(b"\x00")
 
     def compact(self) -> None:
-        """Joins what was added: to do so with all of a long answer at its end takes long."""
+        """Joins the parts added so far, because joining a long response at its end would take long."""
         self._joined.append(b"".join(self._chunk))
         self._chunk = []
 
     def finish(self, head: bytes, tagged: bytes) -> list[object]:
-        """The pieces of the frame: bytes, and the slices that were added. `head`: of `fetch_response_head`."""
+        """Returns the frame as bytes and the added slices; `head` is from `fetch_response_head`."""
         chunks, chunk = self._chunks, self._chunk
         if self._version >= _FLEXIBLE_FROM:
             chunk.append(tagged)
@@ -223,7 +226,7 @@ class FetchResponseEncoder:
 def fetch_response_head(
     version: int, correlation_id: int, throttle_time_ms: int, error: int, session_id: int, topic_count: int
 ) -> bytes:
-    """What stands before the topics, the size of the frame aside."""
+    """Returns the part of a frame before the topics, without the size."""
     if version >= _FLEXIBLE_FROM:
         return _HEAD_V12.pack(correlation_id, throttle_time_ms, error, session_id) + _unsigned(topic_count + 1)
     if version >= 7:

@@ -1,6 +1,6 @@
-"""The topics that an incremental fetch takes out of its session, read by hand and in pieces (WIRE, KIP-227).
+"""Hand-written piecewise decoder of the topics that an incremental fetch removes from its session (KIP-227).
 
-A tenant has no session, and may name as many as it likes: they are read some at a time, as what is wanted is.
+Tenants have no fetch sessions but may name any number of topics, so these are decoded piecewise like the others.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ ForgottenTopic = tuple[bytes, list[int]]
 
 
 class ForgottenDecoder:
-    """Reads `(name or id, [partition])` from `position` on: `advance` until it answers True. What it raises besides
-    MalformedRequest is IndexError and struct.error, for a frame that ends too early.
+    """Piecewise decoder of `(name or id, [partition])`: call `advance` until it returns True.
 
-    `topics` holds what is read, `position` is where the next byte is.
+    `topics` are the decoded ones, `position` is that of the next byte. Raises MalformedRequest, and IndexError or
+    struct.error for a frame that ends too early.
     """
 
     __slots__ = (
@@ -42,7 +42,7 @@ class ForgottenDecoder:
         self._topics_left = self._count(18 if by_id else 3 if is_flexible else 6, "topics")
 
     def advance(self, lines_max: int) -> bool:
-        """Reads so many more topics and partitions; whether that were all."""
+        """Decodes up to `lines_max` more topics and partitions; returns True when all are decoded."""
         b, room = self._buffer, lines_max
         while True:
             if self._is_in_topic:

@@ -1,7 +1,7 @@
-"""Produce by hand: the bytes of the compiled codec, at a fraction of its cost (PERFORMANCE.md, "Hot path").
+"""Hand-written codec of Produce, equal to the compiled one at a fraction of its cost.
 
-Names stay `bytes` and record sets stay where they were received: a decoded produce names their positions in the frame's
-buffer. Fetch is in `fast_codec_fetch`. The tests hold both equal to the compiled codec in every version.
+Names stay `bytes`, and record sets are not copied: a decoded request has their positions in the buffer of the frame.
+Tests compare it with the compiled codec in every version.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.lengths import NAME_BYTES_PER_ITEM, TEXT_BYTES_MAX, rest_of_varint, skip_tagged_fields
 from brokers.engine.wire.varints import SHORT_UNSIGNED, encode_unsigned
 
-# Topics and partitions of one produce or fetch together; each costs more memory than it takes on the wire.
+# Topics and partitions of one Produce or Fetch together; each takes more memory than bytes on the wire.
 PARTITIONS_MAX: Final = 100_000
 
 _FLEXIBLE_FROM: Final = 9
@@ -25,7 +25,7 @@ _SHORT: Final = Struct(">h")
 _INT: Final = Struct(">i")
 _TWO_INTS: Final = Struct(">ii")  # partition, records length
 _INT_BYTE: Final = Struct(">iB")
-# A named tuple's own constructor costs three times as much.
+# The constructor of a named tuple costs three times as much.
 _new_tuple: Final = tuple.__new__
 
 ProducePartition = tuple[int, int, int]
@@ -35,7 +35,9 @@ ProducedTopic = tuple[bytes, list[ProducedPartition]]
 
 
 class ProduceFrame(NamedTuple):
-    """A produce request. `topics` holds `(name, [(partition, start, end)])`, positions in the buffer; -1: null."""
+    """A decoded Produce request; `topics` are `(name, [(partition, start, end)])`, positions in the buffer or -1 for
+    null records.
+    """
 
     transactional_id: str | None
     acks: int
@@ -46,10 +48,10 @@ class ProduceFrame(NamedTuple):
 def decode_produce(
     buffer: bytes | bytearray | memoryview, offset: int, end: int, version: int, items_max: int = PARTITIONS_MAX
 ) -> ProduceFrame:
-    """A produce request body (versions 3 to 11) in `buffer[offset:end]`, of so many topics and partitions at most.
-    Raises MalformedRequest.
+    """Decodes the body of a Produce request (versions 3 to 11) in `buffer[offset:end]`.
 
-    As in the compiled codec, fixed-width fields may be read past `end`; the next length or the last line notices.
+    Raises MalformedRequest, also if it has more than `items_max` topics and partitions. As in the compiled codec,
+    fixed-width fields may be read past `end`, which the next length or the last check detects.
     """
     decoder = ProduceDecoder(buffer, offset, end, version, items_max)
     decoder.advance(items_max + 1)
@@ -57,7 +59,7 @@ def decode_produce(
 
 
 class ProduceDecoder:
-    """Decodes a produce request in pieces: `advance` until it answers True, then `frame`."""
+    """Piecewise decoder of a Produce request: call `advance` until it returns True, then `frame`."""
 
     __slots__ = (
         "_acks", "_buffer", "_end", "_is_in_topic", "_items_left", "_partitions", "_partitions_left", "_position",
@@ -84,7 +86,10 @@ class ProduceDecoder:
         self._partitions_left = 0
 
     def advance(self, lines_max: int) -> bool:
-        """Decodes so many more topics and partitions; whether that were all. Raises MalformedRequest."""
+        """Decodes up to `lines_max` more topics and partitions; returns True when all are decoded.
+
+        Raises MalformedRequest.
+        """
         try:
             if self._version >= _FLEXIBLE_FROM:
                 self._advance_flexible(lines_max)
@@ -95,7 +100,7 @@ class ProduceDecoder:
         return not self._topics_left and not self._is_in_topic
 
     def frame(self) -> ProduceFrame:
-        """Once everything is decoded. Raises MalformedRequest."""
+        """Returns the decoded request after `advance` has returned True. Raises MalformedRequest."""
         b, p, end = self._buffer, self._position, self._end
         if self._version >= _FLEXIBLE_FROM:
             try:
@@ -197,7 +202,7 @@ class ProduceDecoder:
         self._is_in_topic = True
 
 
-# Transactional id, acks, timeout, how many topics there are (-1 for null), and where they begin.
+# Transactional id, acks, timeout, number of topics (-1 for null), and the position of the first one.
 _Head = tuple[str | None, int, int, int, int]
 
 
@@ -234,19 +239,19 @@ def _classic_head(b: bytes | bytearray | memoryview, p: int, end: int) -> _Head:
     return transactional_id, acks, timeout_ms, count, p + 10
 
 
-# One partition's answer without its errors of single records, by version.
+# Response of one partition without errors of single records, by version.
 _PARTITION_V3: Final = Struct(">ihqq")
 _PARTITION_V5: Final = Struct(">ihqqq")
 _PARTITION_V8: Final = Struct(">ihqqqih")  # … no record errors, error message length
 _PARTITION_V9: Final = Struct(">ihqqqBB")
-# Whole frames for one topic with one partition and no error message, the answer to nearly every produce.
+# Whole frames for one topic with one partition and no error message, the usual response.
 _ONE_HEAD_V9: Final = Struct(">iixBB")  # size, correlation id, one topic, name length
 _ONE_TAIL_V9: Final = Struct(">BihqqqBBxxix")
 _ONE_HEAD: Final = Struct(">iiih")
 _ONE_TAIL_V3: Final = Struct(">iihqqi")
 _ONE_TAIL_V5: Final = Struct(">iihqqqi")
 _ONE_TAIL_V8: Final = Struct(">iihqqqihi")
-# What such a frame announces as its size, the name aside.
+# Size of such a frame without the name.
 _ONE_BYTES_V3: Final = _ONE_HEAD.size + _ONE_TAIL_V3.size - 4
 _ONE_BYTES_V5: Final = _ONE_HEAD.size + _ONE_TAIL_V5.size - 4
 _ONE_BYTES_V8: Final = _ONE_HEAD.size + _ONE_TAIL_V8.size - 4
@@ -256,9 +261,9 @@ _ONE_BYTES_V9: Final = _ONE_HEAD_V9.size + _ONE_TAIL_V9.size - 4
 def encode_produce_response(
     version: int, correlation_id: int, topics: list[ProducedTopic], throttle_time_ms: int
 ) -> bytes:
-    """A whole produce response frame (versions 3 to 11).
+    """Encodes a whole Produce response frame (versions 3 to 11).
 
-    `topics` holds `(name, [(partition, error, base offset, log append time ms, log start offset, message or None)])`.
+    `topics` are `(name, [(partition, error, base offset, log append time ms, log start offset, message or None)])`.
     """
     if len(topics) == 1:
         name, partitions = topics[0]
@@ -300,14 +305,14 @@ def encode_produce_response(
 
 
 def encode_produced_topics(version: int, topics: list[ProducedTopic]) -> bytes:
-    """Some of the topics of `encode_produce_response`."""
+    """Encodes some topics of a response, for `produce_response_frame`."""
     return _encode_flexible(topics) if version >= _FLEXIBLE_FROM else _encode_classic(version, topics)
 
 
 def produce_response_frame(
     version: int, correlation_id: int, topic_count: int, encoded: list[bytes], throttle_time_ms: int
 ) -> bytes:
-    """The frame of an answer whose topics are encoded already, in parts."""
+    """Returns the frame of a response from the parts in which its topics were encoded."""
     if version >= _FLEXIBLE_FROM:
         head = _INT.pack(correlation_id) + b"\x00" + _unsigned(topic_count + 1)
         tail = _INT.pack(throttle_time_ms) + b"\x00"

@@ -1,7 +1,7 @@
-"""Fetch as a follower speaks it (version 17): requests out, answers in, with the records left where they were received.
+"""Hand-written codec of a follower's fetches (version 17): encodes requests and decodes responses.
 
-Both are plain tuples, one per partition; a round of one partition, which is most rounds under load, packs one struct
-and unpacks two.
+Records are not copied: a response has their positions in the buffer. Partitions are plain tuples. A fetch of one
+partition, the usual case under load, packs one struct and unpacks two.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ VERSION: Final = 17
 API_KEY: Final = 1
 NO_OFFSET: Final = -1
 
-# What one answer may list; a broker asks for as many partitions as it follows.
+# Partitions of one response; a broker fetches as many partitions as it follows.
 PARTITIONS_MAX: Final = 1_000_000
 
-# Topic id, partition, leader epoch, offset to fetch from, epoch of the last batch held, log start offset, most bytes.
+# Topic id, partition, leader epoch, fetch offset, epoch of the follower's last batch, log start offset, max bytes.
 WantedPartition = tuple[bytes, int, int, int, int, int, int]
 # Topic id, partition.
 ForgottenPartition = tuple[bytes, int]
-# Topic id, partition, error, high watermark, log start offset, diverging epoch and its end offset (-1: none), where
-# the records start and end in the buffer.
+# Topic id, partition, error, high watermark, log start offset, diverging epoch and its end offset (-1 for none), start
+# and end of the records in the buffer.
 FetchedPartition = tuple[bytes, int, int, int, int, int, int, int, int]
 
 
 class FetchedFrame(NamedTuple):
-    """An answer. `error` is that of the whole request; the records of each line lie in the buffer it was read from."""
+    """A decoded response; `error` is that of the whole request, and the records are in the buffer."""
 
     correlation_id: int
     throttle_ms: int
@@ -65,7 +65,7 @@ _PARTITION_BYTES_MIN: Final = 37
 
 
 class ReplicaFetchEncoder:
-    """Writes the requests of one replica in one incarnation. A connection's correlation ids are the caller's."""
+    """Encoder of the requests of one follower incarnation; the caller chooses the correlation ids."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class ReplicaFetchEncoder:
         lines: Sequence[WantedPartition],
         forgotten: Sequence[ForgottenPartition] = (),
     ) -> bytes:
-        """A whole request frame. Neighbouring lines of one topic are written as one topic."""
+        """Encodes a whole request frame. Adjacent lines of one topic are written as one topic."""
         if len(lines) == 1:
             topic_id, index, epoch, offset, last_epoch, start_offset, bytes_max = lines[0]
             wanted = _ONE_WANTED.pack(2, topic_id, 2, index, epoch, offset, last_epoch, start_offset, bytes_max)
@@ -144,9 +144,10 @@ def _forgotten(lines: Sequence[ForgottenPartition]) -> bytes:
 
 
 def decode_replica_fetch(buffer: Buffer, start: int, end: int) -> FetchedFrame:
-    """A response frame without its size, in `buffer[start:end]`. Raises MalformedRequest.
+    """Decodes a response frame without its size in `buffer[start:end]`. Raises MalformedRequest.
 
-    As in the compiled codec, fixed-width fields may be read past `end`; the next length or the last line notices.
+    As in the compiled codec, fixed-width fields may be read past `end`, which the next length or the last check
+    detects.
     """
     try:
         frame, position = _decode(buffer, start, end)
@@ -205,7 +206,7 @@ def _decode(b: Buffer, p: int, end: int) -> tuple[FetchedFrame, int]:
 
 
 def _skip_aborted(b: Buffer, p: int, end: int) -> int:
-    """Aborted transactions are told to consumers; a follower reads them out of the records."""
+    """Skips the aborted transactions, which are for consumers; a follower finds them in the records."""
     count, p = read_varint(b, p)
     if count - 1 > (end - p) // _ABORTED_BYTES:
         raise MalformedRequest("more aborted transactions than the frame can hold")
@@ -215,7 +216,7 @@ def _skip_aborted(b: Buffer, p: int, end: int) -> int:
 
 
 def _partition_tags(b: Buffer, p: int, end: int) -> tuple[int, int, int]:
-    """(diverging epoch, its end offset, position behind the tagged fields)."""
+    """Returns the diverging epoch and its end offset (-1 for none), and the position after the tagged fields."""
     stop = skip_tagged_fields(b, p, end)
     epoch = end_offset = -1
     count, p = read_varint(b, p)

@@ -1,13 +1,13 @@
-"""The vocabulary in which messages are declared: a class per struct, a field per line, version ranges on the fields.
+"""Vocabulary of the declarations of messages: a class per struct, and fields with version ranges.
 
     @response(ApiKey.HEARTBEAT)
     class HeartbeatResponse:
         throttle_time_ms: int = int32(since=1)
         error_code: int = int16()
 
-The decorators make slotted dataclasses: data without behaviour. People construct them by keyword, generated code by
-position (`compile_decode`). `since` and `until` bound the versions that carry a field, `null_since` and `null_until`
-those in which it may be null, `tag` makes it a tagged field: written only when it differs from its default.
+The decorators make slotted dataclasses. Handlers construct them by keyword, generated decoders by position. `since` and
+`until` bound the versions with the field, `null_since` and `null_until` those in which it may be null. `tag` makes it a
+tagged field, which is written only if it differs from its default.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UUID_ZERO: Final = bytes(16)
 Direction = Literal["request", "response"]
 T = TypeVar("T")
 
-# Kinds of a constant width, with their letter in `struct` formats.
+# Kinds of constant width, with their letters in `struct` formats.
 FIXED: Final[dict[str, str]] = {
     "boolean": "?",
     "int8": "b",
@@ -43,7 +43,7 @@ MESSAGES: dict[tuple[int, Direction], type[Any]] = {}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """How one field stands on the wire. `of` is the struct's class, or the FieldSpec of an array's items."""
+    """Encoding of one field. `of` is the class of a nested struct, or the FieldSpec of an array's elements."""
 
     kind: str
     since: int = 0
@@ -62,34 +62,37 @@ class FieldSpec:
 
 @dataclass_transform(kw_only_default=True)
 def struct(cls: type[T]) -> type[T]:
-    """A part of a message."""
+    """Declares a struct within a message."""
     return dataclasses.dataclass(slots=True)(cls)
 
 
 @dataclass_transform(kw_only_default=True)
 def request(api_key: ApiKey) -> Callable[[type[T]], type[T]]:
-    """The request body of an API."""
+    """Declares the request body of an API."""
     return _message(api_key, "request")
 
 
 @dataclass_transform(kw_only_default=True)
 def response(api_key: ApiKey) -> Callable[[type[T]], type[T]]:
-    """The response body of an API."""
+    """Declares the response body of an API."""
     return _message(api_key, "response")
 
 
 def _message(api_key: ApiKey, direction: Direction) -> Callable[[type[T]], type[T]]:
     def register(cls: type[T]) -> type[T]:
-        made = struct(cls)
+        message_class = struct(cls)
         assert (int(api_key), direction) not in MESSAGES, (api_key, direction)
-        MESSAGES[int(api_key), direction] = made
-        return made
+        MESSAGES[int(api_key), direction] = message_class
+        return message_class
 
     return register
 
 
 def fields_of(cls: type[Any]) -> list[tuple[str, FieldSpec, Any]]:
-    """`(name, spec, default)` of every field in wire order; an array's default is `list`, a struct's its class."""
+    """Returns `(name, spec, default)` of every field in wire order.
+
+    The default of an array is `list`, that of a nested struct its class.
+    """
     return [
         (
             field.name,
@@ -100,7 +103,7 @@ def fields_of(cls: type[Any]) -> list[tuple[str, FieldSpec, Any]]:
     ]
 
 
-# No field of Kafka's has a tag as high as this: these are for brokers of ours among themselves.
+# First tag of Penstock's own fields between brokers, far above Kafka's tags.
 OWN_TAGS_FROM: Final = 10_000
 
 
@@ -111,7 +114,7 @@ def _scalar(kind: str) -> Callable[..., Any]:
         return dataclasses.field(default=default, metadata={"wire": FieldSpec(kind, since, until, tag=tag)})
 
     declare.__name__ = kind
-    declare.__doc__ = f"A field of kind {kind}."
+    declare.__doc__ = f"Declares a field of kind {kind}."
     return declare
 
 
@@ -140,20 +143,20 @@ def _variable(kind: str, blank: Any) -> Callable[..., Any]:
         return dataclasses.field(default=default, metadata={"wire": spec})
 
     declare.__name__ = kind
-    declare.__doc__ = f"A field of kind {kind}, whose length stands before it."
+    declare.__doc__ = f"Declares a field of kind {kind}, which is encoded after its length."
     return declare
 
 
 text = _variable("text", "")
 blob = _variable("blob", b"")
-# A record set: bytes that this room never looks into (section B of the spec).
+# A record set, which the codecs treat as opaque bytes (section B of the spec).
 records = _variable("records", None)
 
 
 def nested(
     cls: type[Any], *, since: int = 0, until: int = LATEST, null_since: int = NO_NULL, tag: int | None = None
 ) -> Any:
-    """A struct in place. A nullable one stands behind a marker byte: 1 present, -1 null."""
+    """Declares a nested struct. A nullable one follows a marker byte: 1 if present, -1 if null."""
     spec = FieldSpec("nested", since, until, null_since, tag=tag, of=cls)
     if null_since != NO_NULL:
         return dataclasses.field(default=None, metadata={"wire": spec})
@@ -170,7 +173,7 @@ def array(
     tag: int | None = None,
     default: list[Any] | None = (),  # type: ignore[assignment]
 ) -> Any:
-    """A list of structs, or of items of the named kind ("int32", "text", …). Its default is an empty list, or null."""
+    """Declares a list of structs, or of elements of a kind ("int32", "text", …); the default is [] or null."""
     item = FieldSpec(of) if isinstance(of, str) else FieldSpec("nested", of=of)
     spec = FieldSpec("array", since, until, null_since, null_until, tag, item)
     if default is None:

@@ -1,5 +1,6 @@
-"""How long a frame may be: int32 size, then that many bytes (WIRE-1). A size that is negative or over the limit is the
-peer's fault and final: the connection must be closed without an answer.
+"""Sizes of frames: an int32 size, then that many bytes (WIRE-1).
+
+After a negative size or one above the limit the connection must be closed without a response.
 """
 
 from __future__ import annotations
@@ -9,23 +10,23 @@ from typing import Final
 from brokers.engine.protocol.errors import FrameTooLarge, MalformedRequest
 
 SIZE_BYTES: Final = 4
-# What a frame begins with.
+# Size of the api key, with which the contents of a frame begin.
 API_KEY_BYTES: Final = 2
-# `socket.request.max.bytes`: what one request of an admitted client may weigh.
+# Default of `socket.request.max.bytes`: size of a request of an authenticated client.
 FRAME_BYTES_MAX: Final = 104_857_600
-# Before a peer has proved who it is (SASL), it may not make us hold more than this.
+# Size of a request before SASL authentication, which limits the memory that unknown peers can use.
 UNAUTHENTICATED_FRAME_BYTES_MAX: Final = 65_536
-# The shortest request header: api key, version, correlation id.
+# Size of the shortest request header: api key, version, correlation id.
 FRAME_BYTES_MIN: Final = 8
 
 assert FRAME_BYTES_MIN < UNAUTHENTICATED_FRAME_BYTES_MAX < FRAME_BYTES_MAX
 
 
 def check_frame_size(size_bytes: int, bytes_max: int) -> None:
-    """Refuse a size that no honest frame has.
+    """Checks the announced size of a frame.
 
-    TLS and HTTP greetings land here too: read as a size, their first four bytes exceed any sane limit.
-    Raises FrameTooLarge, or MalformedRequest when the frame could not even hold a header.
+    The first bytes of TLS and HTTP are detected as well: read as a size, they exceed any limit. Raises FrameTooLarge,
+    or MalformedRequest if the frame is too small for a header.
     """
     if size_bytes > bytes_max:
         raise FrameTooLarge(f"a frame of {size_bytes} bytes exceeds the limit of {bytes_max}")

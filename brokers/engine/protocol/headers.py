@@ -1,7 +1,7 @@
 """Request and response headers (WIRE-7, WIRE-8).
 
-The client id is a classic int16-length string even where the rest of the request is flexible, and ApiVersions
-answers with the oldest response header in every version, because a client cannot know what we speak before it.
+The client id is a classic string with an int16 length even in flexible requests. Responses of ApiVersions have the
+oldest header in every version, because the client does not know the broker's versions yet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RESPONSE_V0: Final = Struct(">ii")
 _RESPONSE_V1: Final = Struct(">iix")
 _CORRELATION: Final = Struct(">i")
 
-# Indexed by api key: from which version on the request header ends in tagged fields.
+# First version whose request header ends in tagged fields, by api key.
 _FLEXIBLE_FROM: Final = [NEVER_FLEXIBLE] * (max(APIS) + 1)
 _VERSIONS_MAX: Final = [-1] * (max(APIS) + 1)
 for _api in APIS.values():
@@ -30,17 +30,17 @@ for _api in APIS.values():
 def decode_request_header(
     buffer: bytes | bytearray | memoryview, offset: int, end: int
 ) -> tuple[int, int, int, str | None, int]:
-    """`(api key, version, correlation id, client id or None, position of the body)` of a frame without its size.
+    """Decodes the header of a request frame without its size.
 
-    A version of ApiVersions that we do not know is let through: it gets an answer (WIRE-15). A client id that is not
-    UTF-8 is accepted with replacement characters. Raises UnsupportedApi for a key or version of no known API,
-    MalformedRequest for everything else that is wrong.
+    Returns `(api key, version, correlation id, client id or None, position of the body)`. An unknown version of
+    ApiVersions is accepted, because it is answered (WIRE-15). Invalid UTF-8 in the client id becomes replacement
+    characters. Raises UnsupportedApi for an unknown api key or version, MalformedRequest for any other fault.
     """
     if end - offset < 10:
         raise MalformedRequest(f"{end - offset} bytes cannot hold a request header")
     api_key, version, correlation_id, length = _REQUEST.unpack_from(buffer, offset)
-    known = 0 <= api_key < len(_VERSIONS_MAX) and 0 <= version <= _VERSIONS_MAX[api_key]
-    if not known and api_key != ApiKey.API_VERSIONS:
+    is_known = 0 <= api_key < len(_VERSIONS_MAX) and 0 <= version <= _VERSIONS_MAX[api_key]
+    if not is_known and api_key != ApiKey.API_VERSIONS:
         raise UnsupportedApi(f"no version {version} of api key {api_key}")
     position = offset + 10
     client_id: str | None = None
@@ -61,14 +61,14 @@ def decode_request_header(
 
 
 def encode_response_frame(api_key: int, version: int, correlation_id: int, body: bytes) -> bytes:
-    """A whole response frame: size, header, body."""
+    """Returns a whole response frame: size, header, body."""
     if version >= _FLEXIBLE_FROM[api_key] and api_key != ApiKey.API_VERSIONS:
         return _RESPONSE_V1.pack(len(body) + 5, correlation_id) + body
     return _RESPONSE_V0.pack(len(body) + 4, correlation_id) + body
 
 
 def encode_request_frame(api_key: int, version: int, correlation_id: int, client_id: str | None, body: bytes) -> bytes:
-    """A whole request frame, as a client sends it: size, header, body."""
+    """Returns a whole request frame: size, header, body."""
     name = b"" if client_id is None else client_id.encode()
     header = _REQUEST.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
     if 0 <= api_key < len(_FLEXIBLE_FROM) and version >= _FLEXIBLE_FROM[api_key]:
@@ -79,7 +79,10 @@ def encode_request_frame(api_key: int, version: int, correlation_id: int, client
 def decode_response_header(
     api_key: int, version: int, buffer: bytes | bytearray | memoryview, offset: int, end: int
 ) -> tuple[int, int]:
-    """`(correlation id, position of the body)` of a response frame without its size. Raises MalformedRequest."""
+    """Decodes the header of a response frame without its size into `(correlation id, position of the body)`.
+
+    Raises MalformedRequest.
+    """
     try:
         (correlation_id,) = _CORRELATION.unpack_from(buffer, offset)
     except struct_error as error:

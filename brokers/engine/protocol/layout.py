@@ -1,6 +1,6 @@
-"""What one version of a message looks like: which fields, in which form, and how small it can be at least.
+"""Layout of one version of a message: its fields, their order and their minimum sizes.
 
-Shared by the two compilers, so that they cannot disagree on what a version contains.
+The two compilers share it, so that they agree on the contents of a version.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from brokers.engine.protocol.fields import FIXED, FieldSpec, fields_of
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A field of a struct's class as one version sees it; `present` is false when the version lacks it."""
+    """A field of a struct in one version; `present` is False if the version does not have it."""
 
     name: str
     spec: FieldSpec
@@ -23,23 +23,23 @@ class Slot:
 
 
 def slots_of(cls: type[Any], version: int) -> list[Slot]:
-    """Every field of the class in constructor order."""
+    """Returns every field of the class in the order of the constructor."""
     return [Slot(name, spec, default, spec.exists(version)) for name, spec, default in fields_of(cls)]
 
 
 def in_line(cls: type[Any], version: int, flexible: bool) -> list[Slot]:
-    """The fields that stand in their place, in wire order."""
+    """Returns the untagged fields of this version in wire order."""
     return [slot for slot in slots_of(cls, version) if slot.present and not (flexible and slot.spec.tag is not None)]
 
 
 def tagged(cls: type[Any], version: int, flexible: bool) -> list[Slot]:
-    """The tagged fields of this version in ascending order of tag."""
+    """Returns the tagged fields of this version in ascending order of tags."""
     result = [slot for slot in slots_of(cls, version) if slot.present and flexible and slot.spec.tag is not None]
     return sorted(result, key=lambda slot: slot.spec.tag or 0)
 
 
 def size_min(spec: FieldSpec, version: int, flexible: bool) -> int:
-    """The fewest bytes an array item or field of this kind takes; bounds how many of them a frame can hold."""
+    """Returns the minimum size of a field or array element, which bounds their number in a frame."""
     if spec.kind in FIXED:
         return calcsize(">" + FIXED[spec.kind])
     if spec.kind == "nested":
@@ -52,12 +52,12 @@ def size_min(spec: FieldSpec, version: int, flexible: bool) -> int:
 
 
 def struct_size_min(cls: type[Any], version: int, flexible: bool) -> int:
-    """The fewest bytes a struct takes, its tagged fields section included."""
+    """Returns the minimum size of a struct, with its section of tagged fields."""
     return sum(size_min(slot.spec, version, flexible) for slot in in_line(cls, version, flexible)) + flexible
 
 
 def item_bytes_min(cls: type[Any], version: int, flexible: bool) -> int | None:
-    """The fewest bytes an item takes in any array of a struct that is not of numbers; None where there is none."""
+    """Returns the minimum size of an element in the arrays of a struct, except arrays of numbers; None without any."""
     widths: list[int] = []
     for slot in slots_of(cls, version):
         spec = slot.spec
@@ -73,5 +73,5 @@ def item_bytes_min(cls: type[Any], version: int, flexible: bool) -> int | None:
 
 
 def is_blank(default: Any) -> bool:
-    """Whether the default of a field is made by calling (a list, a struct) rather than a constant."""
+    """True if the default of a field is made by a call (a list, a struct) and not a constant."""
     return callable(default)

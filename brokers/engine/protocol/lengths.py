@@ -1,6 +1,6 @@
-"""Small readers that every decoder here shares: compact lengths, and sections of unknown tagged fields.
+"""Readers shared by all decoders: compact lengths, and sections of unknown tagged fields.
 
-They may read at or after `end` of the frame; callers compare positions with it, and treat IndexError as a short frame.
+They may read past the `end` of the frame. Callers compare positions with it and treat IndexError as a short frame.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from brokers.engine.wire.varints import UNSIGNED_BYTES_MAX
 
 Buffer = bytes | bytearray | memoryview
 
-# Of one struct. Kafka's own have four at most; two bytes on the wire are a field, and each takes time to step over.
+# Tagged fields of one struct. Kafka's structs have four at most; a field takes only two bytes but time to be skipped.
 TAGGED_FIELDS_MAX: Final = 16
-# Also where the length on the wire could say more, as in Kafka: a compact length does.
+# Length of a string, as in Kafka also in flexible versions, whose lengths could be greater.
 TEXT_BYTES_MAX: Final = 32_767
-# What stands for a byte that is not UTF-8 takes so many. Text that does not fit its length then cannot be answered.
+# Size of the replacement character for an invalid byte, by which a string may grow beyond the limit for a response.
 REPLACEMENT_BYTES: Final = 3
-# So many bytes of a topic's name count as one more item of a Produce or Fetch: no topic has a longer one, and answers
-# repeat it.
+# Bytes of a topic name that count as one item of a Produce or Fetch: names of topics are shorter, and responses repeat
+# them.
 NAME_BYTES_PER_ITEM: Final = 256
 
 
 def rest_of_varint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """The unsigned integer whose first byte is `first` (its continuation bit set), and the position behind it.
+    """Reads the rest of an unsigned integer whose first byte was `first`, with its continuation bit set.
 
-    Raises IndexError behind the buffer, MalformedRequest when it has more than 5 bytes.
+    Returns the integer and the position after it. Raises IndexError at the end of the buffer, MalformedRequest if the
+    integer has more than 5 bytes.
     """
     value = first & 0x7F
     for count in range(1, UNSIGNED_BYTES_MAX):
@@ -39,7 +40,7 @@ def rest_of_varint(buffer: Buffer, position: int, first: int) -> tuple[int, int]
 
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """A whole unsigned integer and the position behind it; raises as `rest_of_varint`."""
+    """Reads an unsigned integer; returns it and the position after it. Raises the errors of `rest_of_varint`."""
     first = buffer[position]
     if first < 0x80:
         return first, position + 1
@@ -47,9 +48,9 @@ def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def skip_tagged_fields(buffer: Buffer, position: int, end: int) -> int:
-    """The position behind a section of tagged fields none of which we know.
+    """Skips a section of unknown tagged fields and returns the position after it.
 
-    Tags that repeat or descend are accepted (observed of Kafka 3.9.1). Raises MalformedRequest.
+    Repeated and descending tags are accepted, as by Kafka 3.9.1. Raises MalformedRequest.
     """
     try:
         count, position = read_varint(buffer, position)

@@ -1,4 +1,4 @@
-"""Names read by hand, as bytes, from a compact or a classic string that may not be null."""
+"""Readers of names as bytes, from compact or classic strings that must not be null."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _SHORT: Final = Struct(">h")
 
 
 def compact_name(buffer: Buffer, position: int, end: int) -> tuple[bytes, int]:
-    """The name, and the position behind it. Raises MalformedRequest, and IndexError behind the buffer."""
+    """Reads a compact string; returns the name and the position after it.
+
+    Raises MalformedRequest, and IndexError at the end of the buffer.
+    """
     length, position = read_varint(buffer, position)
     stop = position + length - 1
     if not 0 < length <= TEXT_BYTES_MAX + 1 or stop > end:
@@ -21,7 +24,10 @@ def compact_name(buffer: Buffer, position: int, end: int) -> tuple[bytes, int]:
 
 
 def classic_name(buffer: Buffer, position: int, end: int) -> tuple[bytes, int]:
-    """As `compact_name`; struct.error behind the buffer."""
+    """Reads a classic string; returns the name and the position after it.
+
+    Raises MalformedRequest, and struct.error at the end of the buffer.
+    """
     (length,) = _SHORT.unpack_from(buffer, position)
     stop = position + 2 + length
     if length < 0 or stop > end:

@@ -1,4 +1,4 @@
-"""Finds the class of a message, importing its family on first use: who never sees an ACL call never loads it."""
+"""Registry of message classes, whose modules are imported on first use to save memory and start-up time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from brokers.engine.protocol.fields import MESSAGES, Direction
 
 
 def message_class(api_key: int, direction: Direction) -> type[Any]:
-    """The declared class of this API's request or response. Raises KeyError for an api key not in A.4."""
+    """Returns the declared class of an API's request or response. Raises KeyError for an api key not in A.4."""
     result = MESSAGES.get((api_key, direction))
     if result is None:
         import_module(f"brokers.engine.protocol.messages.{APIS[api_key].module}")

@@ -1,7 +1,7 @@
-"""Python source under construction: lines, indentation, fresh names, and the constants the code refers to.
+"""Builder of Python source: lines, indentation, fresh names, and the constants that the code refers to.
 
-Generated functions read and write one version of one message without a call per field; `exec` runs them once. Their
-only inputs are our own declarations, never anything a peer sent.
+Generated functions read or write one version of one message without a call per field. The source is made from the
+declarations in this package only, never from data of a peer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Source:
-    """A function being written. `constants` become its globals."""
+    """Source of one function; `constants` become its globals."""
 
     def __init__(self, constants: dict[str, Any]) -> None:
         self.lines: list[str] = []
@@ -27,7 +27,7 @@ class Source:
 
     @contextmanager
     def block(self, opening: str) -> Iterator[None]:
-        """Write `opening` and indent what is written inside."""
+        """Writes `opening` and indents the lines written inside of the `with` block."""
         self.line(opening)
         self._depth += 1
         before = len(self.lines)
@@ -37,12 +37,12 @@ class Source:
         self._depth -= 1
 
     def fresh(self, stem: str) -> str:
-        """A variable name not used yet."""
+        """Returns a new variable name."""
         self._fresh += 1
         return f"{stem}{self._fresh}"
 
     def constant(self, stem: str, value: Any, key: Any = None) -> str:
-        """A global name for a value; equal keys share one name."""
+        """Returns a global name for a value; equal keys share one name."""
         key = (stem, id(value) if key is None else key)
         name = self._names.get(key)
         if name is None:
@@ -52,11 +52,11 @@ class Source:
         return name
 
     def struct_method(self, method: str, letters: str) -> str:
-        """A global name for `Struct(">letters").method`."""
+        """Returns a global name for a method of `Struct(">" + letters)`."""
         return self.constant(method, getattr(Struct(">" + letters), method), letters)
 
     def function(self, name: str, where: str) -> Any:
-        """Run the source and answer the function it defines."""
+        """Executes the source and returns the function that it defines."""
         text = "\n".join(self.lines)
         exec(compile(text, f"<codec: {where}>", "exec"), self.constants)  # noqa: S102  (our own source, see above)
         return self.constants[name]

@@ -1,1 +1,1 @@
-"""How the process shows itself: log lines, metrics, and the admin port."""
+"""Telemetry of the broker process: log lines, metrics, and HTTP of the admin port."""

@@ -1,4 +1,4 @@
-"""Requests and replies of the admin port: a few requests over HTTP/1.1, one for each connection."""
+"""HTTP/1.1 requests and replies of the admin port, one request per connection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`path` is decoded; `query` holds the first value of each key. `process` is who showed a certificate."""
+    """A parsed request. `path` is decoded; `query` has the first value of each key.
+
+    `process` is the identity in the client's certificate, None without one.
+    """
 
     path: str
     query: dict[str, str]
@@ -35,7 +38,7 @@ class Request:
     method: str = GET
 
     def number(self, key: str, default: int) -> int:
-        """Raises ValueError for something that is no whole number."""
+        """Returns a query parameter as an integer. Raises ValueError if it is not one."""
         return int(self.query.get(key, default))
 
 
@@ -54,12 +57,12 @@ Answer = Callable[[Request], Reply]
 
 
 def is_authorized(request: Request, secret: str) -> bool:
-    """The bearer token is the control secret; the comparison takes the same time wherever they differ."""
+    """True if the bearer token is the control secret, compared in constant time."""
     return bool(secret) and request.bearer is not None and hmac.compare_digest(request.bearer.encode(), secret.encode())
 
 
 def parse(head: bytes, process: ProcessIdentity | None = None) -> Request | Reply:
-    """The request in `head`, or the reply to one that is none."""
+    """Parses the head of a request; returns an error reply if it is malformed."""
     try:
         first, *lines = head.decode("ascii").split("\r\n")
         method, target, _ = first.split(" ")
@@ -79,13 +82,13 @@ def parse(head: bytes, process: ProcessIdentity | None = None) -> Request | Repl
 
 
 def reply_to(head: bytes, process: ProcessIdentity | None, answer: Answer) -> bytes:
-    """The whole response to one request."""
+    """Returns the whole response to one request as bytes."""
     request = parse(head, process)
     if isinstance(request, Request):
         try:
             request = answer(request)
         except ValueError:
-            request = Reply.json({"error": "a number is not one"}, 400)
+            request = Reply.json({"error": "a parameter is not a whole number"}, 400)
     lines = (
         f"HTTP/1.1 {request.status} {_REASONS[request.status]}\r\n"
         f"Content-Type: {request.content_type}\r\n"

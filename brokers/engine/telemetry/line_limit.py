@@ -1,7 +1,6 @@
-"""How much a broker writes into its log: so many lines of each event a minute, and so much of each value.
+"""Limits on a broker's log: lines per event and minute, and the length of values. Pure.
 
-Whatever makes a broker write a line, a tenant may find out how to do it ten thousand times a second. Pure; the clock is
-handed in.
+A tenant may find out how to cause any log line ten thousand times a second.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from typing import Any, Final
 
 LINES_PER_MINUTE_MAX: Final = 100
 VALUE_CHARS_MAX: Final = 500
-# Of a traceback, which is cut in its middle.
+# Length of a traceback, from which the middle is cut.
 EXCEPTION_CHARS_MAX: Final = 8_000
-# Libraries word their lines freely: beyond so many different ones in a minute all others are one event.
+# Different events per minute, beyond which all others count as one, because messages of libraries may vary freely.
 EVENTS_MAX: Final = 200
 OTHERS: Final = "(other)"
 _MINUTE_MS: Final = 60_000
 
 
 class LineLimit:
-    """`monotonic_ms` is the clock. A line says how many of its event were left out in the minutes before."""
+    """Limit on log lines per event and minute. `monotonic_ms` returns the time."""
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
@@ -29,7 +28,7 @@ class LineLimit:
         self._suppressed: dict[str, int] = {}
 
     def admit(self, event: str) -> int | None:
-        """None: the line is left out. Otherwise how many were left out before it."""
+        """Returns the number of suppressed lines of this event since its last line, None if this one is suppressed."""
         minute = self._monotonic_ms() // _MINUTE_MS
         if minute != self._minute:
             self._minute = minute
@@ -45,7 +44,7 @@ class LineLimit:
 
 
 def cut(line: MutableMapping[str, Any]) -> None:
-    """Shortens long values where they stand."""
+    """Shortens long values of a line in place."""
     for key, value in line.items():
         if key == "exception":
             line[key] = cut_text(str(value), EXCEPTION_CHARS_MAX)

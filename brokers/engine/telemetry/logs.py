@@ -1,6 +1,4 @@
-"""Log lines as JSON on stderr; the agent keeps them in a file. Secrets are never given to the log in the first
-place.
-"""
+"""Logging as JSON lines on stderr, which the agent stores in a file. Secrets are never passed to the log."""
 
 from __future__ import annotations
 
@@ -17,14 +15,14 @@ from structlog.typing import EventDict
 from brokers.engine.telemetry.line_limit import LineLimit, cut
 
 
-class _Bounded:
-    """What keeps the log small, for our own lines and those of libraries."""
+class _LineLimiter:
+    """Line limit for structlog and for `logging`, which libraries use."""
 
     def __init__(self) -> None:
         self._limit = LineLimit(lambda: time.monotonic_ns() // 1_000_000)
 
     def __call__(self, _logger: object, _method: str, line: EventDict) -> EventDict:
-        """A structlog processor."""
+        """Drops suppressed lines, as a structlog processor, and adds the number of suppressed ones to the others."""
         suppressed = self._limit.admit(str(line.get("event")))
         if suppressed is None:
             raise structlog.DropEvent
@@ -33,7 +31,7 @@ class _Bounded:
         return line
 
     def admits(self, record: logging.LogRecord) -> bool:
-        """A filter of `logging`: by the wording, without what is put into it."""
+        """Filters records of `logging` by their message format, without its arguments."""
         return self._limit.admit(f"{record.name} {record.msg}") is not None
 
 
@@ -43,7 +41,7 @@ def _cut(_logger: object, _method: str, line: EventDict) -> EventDict:
 
 
 class _JsonLines(logging.Formatter):
-    """Lines of libraries (kazoo, asyncio) in the shape of our own."""
+    """Formatter of records from libraries (kazoo, asyncio) in the format of Penstock's lines."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -61,12 +59,12 @@ class _JsonLines(logging.Formatter):
 def configure(broker_id: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines())
-    bounded = _Bounded()
-    handler.addFilter(bounded.admits)
+    limiter = _LineLimiter()
+    handler.addFilter(limiter.admits)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     structlog.configure(
         processors=[
-            bounded,
+            limiter,
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -1,5 +1,7 @@
-"""Prometheus text out of plain numbers. The numbers are kept where they arise and read when somebody asks, so that a
-request pays nothing for being counted; `prometheus_client` is loaded at the first question.
+"""Rendering of plain numbers as Prometheus text.
+
+The numbers are kept where they arise and read at a scrape, so counting costs a request nothing. `prometheus_client` is
+imported at the first scrape.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Sample(NamedTuple):
-    """One number; `labels` as pairs."""
+    """One sample of a metric; `labels` are pairs of name and value."""
 
     name: str
     kind: Literal["counter", "gauge"]
@@ -42,7 +44,7 @@ class _Collector:
 
 
 def render(read: ReadSamples) -> bytes:
-    """The exposition of what `read` answers now."""
+    """Returns the Prometheus text of the samples that `read` returns now."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()

@@ -1,4 +1,4 @@
-"""Everything counted for one instance on this broker, and the shelf of all of them."""
+"""Limits, throttle ledger and usage counters of each instance on this broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from quotas.rates import WINDOW, Window
 
 
 class InstanceAccounting:
-    """Made when an instance first shows up, kept as long as its usage may still have to be reported."""
+    """Limits and counters of one instance on this broker.
+
+    It is created when the instance first appears and kept until all its usage is reported.
+    """
 
     __slots__ = (
         "change_rate",
@@ -62,33 +65,38 @@ class InstanceAccounting:
         self.usage = UsageAccounting(numbers_for)
 
     def remember_request_time(self, delay_ms: int, user: str, client_id: str, now_ms: int) -> None:
-        """Writes down that a client waits for the time its instance's requests took (`now_ms` is wall time)."""
+        """Records a delay of a client by the request time of its instance (`now_ms` is wall time)."""
         self.traffic.delayed(delay_ms, now_ms)
         self.ledger.record(request_time.RULE, None, user, client_id, delay_ms, now_ms)
 
     def remember_connection(self, rule: Rule, delay_ms: int, now_ms: int) -> None:
-        """Writes down that a connection was refused or held back, or that new ones have to wait, by which of the rules
-        of `connections` (`now_ms` is wall time).
+        """Records that a connection was refused or delayed by one of the rules of `connections` (`now_ms` is wall
+        time).
         """
         self.ledger.record(rule, None, "", "", delay_ms, now_ms)
 
     def remember_refused_attempt(self, user: str, delay_ms: int, now_ms: int) -> None:
-        """Writes down that a password was not looked at; `user` is one that the instance has, or ""."""
+        """Records that an authentication attempt was refused unchecked.
+
+        `user` is an existing user of the instance, or "".
+        """
         self.ledger.record(connections.AUTHENTICATION_RULE, None, user, "", delay_ms, now_ms)
 
     def remember_refusals(self, rule: Rule, user: str, client_id: str, count: int, now_ms: int) -> None:
-        """Writes down that so many partitions of a produce were refused (`now_ms` is wall time)."""
+        """Records that `count` partitions of a produce were refused (`now_ms` is wall time)."""
         self.ledger.record_refusals(rule, None, user, client_id, count, now_ms)
 
     def remember_change_rate(self, delay_ms: int, user: str, client_id: str, now_ms: int) -> None:
-        """The same, for what its instance changed in ZooKeeper."""
+        """Records a delay of a client by its instance's rate of changes in ZooKeeper (`now_ms` is wall time)."""
         self.traffic.delayed(delay_ms, now_ms)
         self.ledger.record(change_rate.RULE, None, user, client_id, delay_ms, now_ms)
 
 
 class AccountingRegistry:
-    """By instance id. `burst_ms` and `window` are those of every limiter (`charging.new_pace`); `numbers_for` gives
-    each usage counter of an instance the place of its numbers. `callback` is asked for the limits of clients first.
+    """The accountings of all instances on this broker, by instance id.
+
+    `burst_ms` and `window` apply to every limiter (`charging.new_pace`). `numbers_for` returns the storage of a usage
+    counter's numbers. `callback` decides the limits of clients before their client quotas do.
     """
 
     def __init__(
@@ -108,9 +116,9 @@ class AccountingRegistry:
         self._numbers_for = numbers_for
         self._accountings: dict[str, InstanceAccounting] = {}
         self._retired: set[str] = set()
-        # What the flow master is to be charged with for all brokers.
+        # Pools with admitted bytes that the flow master has not been sent yet.
         self.pools = PoolOutbox()
-        # Of every instance there was since the start, by kind of rule.
+        # Throttling of all instances since the start of the process, by kind of rule.
         self.throttled_totals: Totals = {}
 
     def __iter__(self) -> Iterator[tuple[str, InstanceAccounting]]:
@@ -142,7 +150,7 @@ class AccountingRegistry:
         return {instance_id: accounting.usage for instance_id, accounting in self._accountings.items()}
 
     def retire(self, instance_id: str) -> None:
-        """The instance is gone; its accounting is kept until its usage was reported. Ids are never reused."""
+        """Marks a deleted instance. Its accounting is kept until its usage is reported; ids are never reused."""
         self._retired.add(instance_id)
 
     def forget_retired(self) -> None:

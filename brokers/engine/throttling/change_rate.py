@@ -1,9 +1,8 @@
-"""How fast an instance may change what is in ZooKeeper: a token bucket (QUO-40, KIP-599), per instance and broker.
+"""Rate limit on an instance's changes in ZooKeeper: a token bucket per instance and broker (QUO-40, KIP-599).
 
-A change costs the partitions that it makes, adds or deletes; one of a configuration or a client quota costs 1. What
-begins with tokens left is done in full, and the next change waits until what it took too much is paid for.
-
-What the instance's owner allows single clients is beside it (`mutation_rate`).
+A change costs the number of partitions that it creates, adds or deletes; a change of a configuration or a client quota
+costs 1. A change that begins while tokens are left is carried out in full, and the next one waits until the debt is
+paid. The `controller_mutation_rate` that the instance's owner sets for single clients is a separate limit.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from brokers.contract.instance_limits import CHANGES_BURST, CHANGES_PER_S_MAX
 from brokers.engine.throttling.charging import Rule
 from quotas.token_bucket import TokenBucket
 
-# So much of a burst is done without a rest.
-UNRESTED: Final = 100
-REST_MS_MAX: Final = 50
+# Tokens of a burst that are spent without a pause after each change.
+UNPAUSED_TOKENS: Final = 100
+PAUSE_MS_MAX: Final = 50
 RULE: Final = Rule("change_rate", "change_rate", None, None)
 
 
 class ChangeRate(TokenBucket):
-    """Times are monotonic milliseconds."""
+    """Token bucket of an instance's changes. Times are monotonic milliseconds."""
 
     __slots__ = ()
 
@@ -29,7 +28,9 @@ class ChangeRate(TokenBucket):
         super().__init__(per_s, burst)
 
     def rest_ms(self, began_ms: int, ended_ms: int) -> int:
-        """How long the instance lets others go on after a change: as long as it took, once it made many."""
-        if self._tokens > self._burst - UNRESTED:
+        """Returns the pause after a change, which lets other instances proceed: as long as the change took, once the
+        instance has made many.
+        """
+        if self._tokens > self._burst - UNPAUSED_TOKENS:
             return 0
-        return max(0, min(ended_ms - began_ms, REST_MS_MAX))
+        return max(0, min(ended_ms - began_ms, PAUSE_MS_MAX))

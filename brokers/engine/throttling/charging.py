@@ -1,4 +1,4 @@
-"""Limits with their counters, and the one function that charges them (QUO-7, QUO-14, QUO-20, QUO-22, CKA-25)."""
+"""Limiters (limits with their counters) and the functions that charge them (QUO-7, QUO-14, QUO-20, QUO-22, CKA-25)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from quotas.rates import WINDOW, Rate, Window
 from quotas.token_bucket import TokenBucket
 
 UNUSED_MS_MAX: Final = 3_600_000
-# A client that invents client ids cannot make the broker grow: beyond this, groups of one instance share a counter.
+# Beyond this, further sharing groups of an instance share one counter, so that invented client ids cannot use up
+# memory.
 LIMITERS_PER_INSTANCE_MAX: Final = 10_000
 OTHERS: Final = "(other)"
-# In place of a user, which has no such character.
+# User in the key of a limiter that a callback decided; names of users cannot contain this character.
 BY_CALLBACK: Final = "\0callback"
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
@@ -27,19 +28,21 @@ CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 REQUEST_PERCENTAGE: Final = "request_percentage"
 CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 BYTE_RATES: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
-# Time is counted in nanoseconds: so many a second are one percent of a broker's event loop.
+# Time is counted in nanoseconds; this many per second are one percent of a broker's event loop.
 NS_PER_PERCENT: Final = 10_000_000
 NS_PER_S: Final = 1_000_000_000
 
 Quota = Literal["producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"]
 LimitsByEntity = Mapping[precedence.Entity, Mapping[str, float]]
-# Quota, user, client id: the answer of somebody else's code, None where it has none.
+# Function of quota, user and client id that returns a callback's limit, None if the client quotas apply.
 AskCallback = Callable[[str, str, str], CustomLimit | None]
 
 
 class Rule(NamedTuple):
-    """Why somebody waits, or is refused a connection or a produce. `level` and `entity` are those of a client quota
-    (QUO-2), None for what is the instance's, or the operator's: of a callback, or a default of the broker.
+    """The rule by which a client is delayed, or a connection or a produce refused.
+
+    `level` and `entity` are those of a client quota (QUO-2). They are None for a limit of the instance, of an
+    operator's callback, or of a default of the broker.
     """
 
     kind: Literal[
@@ -71,24 +74,35 @@ class Rule(NamedTuple):
 
 
 class DebtWatcher(Protocol):
-    """Waits that end when a limiter's debt is paid; `waits.LimiterQueue` fits."""
+    """Observer of a limiter's debt, which ends waits when it is paid; `waits.LimiterQueue` implements it."""
 
     def debt_changed(self, now_ms: int) -> None:
-        """Less may be owed than before."""
+        """The debt may be smaller than before."""
 
     def release(self) -> None:
-        """Other limits may hold now."""
+        """The limits may have changed, so all waits end."""
 
 
 class Limiter:
-    """A counter under one limit, in the unit of its quota. Connections of the same group share it; a changed limit
-    keeps the samples (QUO-7). `pace` None: Kafka's window alone, which lets ten seconds' worth through at once.
+    """A limit with its counter, in the unit of its quota.
 
-    `limit_per_s` is this broker's part of `whole_limit_per_s`, which was bought or set for all brokers together. With
-    a `pool`, a client waits until either this broker's part or the whole limit has paid for what was admitted.
-    `share_key` names the limit among the brokers, "" where it is not shared. `admitted_bytes` and `waited_ms` only
-    grow: what passed, and for how long clients waited for this limit (up to `waits_until_ms`, which may be ahead of
-    the clock). Before `owed_until_ms` something may be owed. `waiting` is notified when less is owed than before.
+    All connections of a sharing group share one limiter. A change of the limit keeps the samples (QUO-7).
+
+    Attributes:
+        limit_per_s: this broker's part of `whole_limit_per_s`.
+        whole_limit_per_s: the limit as bought or set, for all brokers together.
+        pace: the pace beside Kafka's window. With None the window applies alone, which admits ten seconds' worth at
+            once.
+        pool: the shared pace of the whole limit. With a pool a client waits only while both this broker's part and the
+            whole limit are in debt.
+        share_key: name of the limit among the brokers, "" if it is not shared.
+        admitted_bytes: all bytes that were charged; it only grows.
+        waited_ms: total time that clients waited for this limit, up to `waits_until_ms`.
+        waits_until_ms: end of the latest wait, which may be in the future.
+        owed_until_ms: no debt lasts longer than this.
+        unrecorded_s: time spent that the next `record_time` adds, for a limit of time.
+        bucket: the token bucket of a `controller_mutation_rate` (QUO-40).
+        waiting: is notified when the debt becomes smaller.
     """
 
     __slots__ = (
@@ -118,9 +132,7 @@ class Limiter:
         self.used_ms = now_ms
         self.rate = Rate(window.samples, window.width_ms)
         self.pace = pace
-        # Of a limit of time: what was spent since `record_time`, which comes with it next time.
         self.unrecorded_s = 0.0
-        # What a rate of changes is counted with instead (QUO-40).
         self.bucket: TokenBucket | None = None
         if rule.quota == CONTROLLER_MUTATION_RATE:
             self.bucket = TokenBucket(limit_per_s, self._burst(limit_per_s))
@@ -133,8 +145,8 @@ class Limiter:
         self.waiting: DebtWatcher | None = None
 
     def limit(self, limit_per_s: float, now_ms: int, whole_limit_per_s: float | None = None) -> None:
-        """Puts another limit in force. Where only this broker's share gets smaller, what was admitted under the one
-        before counts as the same part of this one.
+        """Sets a new limit. If only this broker's part of an unchanged whole limit changes, the samples are scaled, so
+        that admitted bytes use up the same fraction of the new part as of the old one.
         """
         whole = limit_per_s if whole_limit_per_s is None else whole_limit_per_s
         before = self.limit_per_s
@@ -152,7 +164,7 @@ class Limiter:
             self.debt_changed(now_ms)
 
     def use_pool(self, pool: Pool | None) -> None:
-        """Shares the whole limit with other brokers from here on; None: this broker's part holds alone."""
+        """Attaches the pool by which brokers share the whole limit; with None this broker's part applies alone."""
         if self.pool is pool:
             return
         pace = self.pace
@@ -167,7 +179,7 @@ class Limiter:
                 pace.burst_ms = part_burst_ms(pool.burst_ms)
 
     def charge(self, amount: int, now_ms: int) -> int:
-        """Records an admission and returns the delay it brings, in milliseconds."""
+        """Records an admitted amount and returns the delay that it causes, in milliseconds."""
         self.used_ms = now_ms
         self.admitted_bytes += amount
         pace, pool = self.pace, self.pool
@@ -190,7 +202,7 @@ class Limiter:
         return delay_ms
 
     def debt_ms(self, now_ms: int, later: int = 0) -> int:
-        """Returns the time until everything recorded is paid for, but for the last `later` units of it."""
+        """Returns the time until all recorded units except the last `later` ones are paid for, in milliseconds."""
         later_ms = int(later * 1000 / self.limit_per_s) if later and self.limit_per_s > 0 else 0
         pace, pool = self.pace, self.pool
         if pool is not None and pace is not None:
@@ -200,10 +212,10 @@ class Limiter:
         return debt_ms if pace is None else max(debt_ms, pace.debt_ms(now_ms + later_ms))
 
     def fetch_debt_ms(self, amount: int, now_ms: int) -> int:
-        """Returns how long a response of `amount` bytes waits, without recording it (QUO-20).
+        """Returns the delay of a response of `amount` bytes in milliseconds, without recording it (QUO-20).
 
-        With a pace the response may run into debt itself: what was sent before is paid first. Kafka's window alone
-        counts the response, too.
+        With a pace, only the debt of earlier responses counts, and this one may run into debt itself. Kafka's window
+        alone counts this response as well.
         """
         self.used_ms = now_ms
         if self.pace is not None:
@@ -213,7 +225,7 @@ class Limiter:
         return delay_ms
 
     def debt_changed(self, now_ms: int) -> None:
-        """Takes note that less, or more, is owed than when delays were computed: waits end when that is paid."""
+        """Adjusts the waits after the debt has changed, and notifies `waiting`."""
         ends_ms = now_ms + self.debt_ms(now_ms)
         if ends_ms > self.owed_until_ms:
             self.owed_until_ms = ends_ms
@@ -224,7 +236,7 @@ class Limiter:
             self.waiting.debt_changed(now_ms)
 
     def note_wait(self, delay_ms: int, now_ms: int) -> None:
-        """Notes that a client waits this long for this limit."""
+        """Adds a client's wait to `waited_ms`; time in which other clients wait as well counts once."""
         begins_ms = self.waits_until_ms if self.waits_until_ms > now_ms else now_ms
         ends_ms = now_ms + delay_ms
         if ends_ms > begins_ms:
@@ -232,13 +244,14 @@ class Limiter:
             self.waits_until_ms = ends_ms
 
     def _burst(self, limit_per_s: float) -> float:
-        """What all samples of the window take together."""
+        """Returns the tokens of a full bucket: what the limit allows in all samples of the window together."""
         return limit_per_s * self.rate.count * self.rate.width_ms / 1000
 
 
 def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple[int, Limiter | None]:
-    """Records `amount_bytes` everywhere; returns the longest delay and its limiter (QUO-22, CKA-25). `now_ms` is
-    monotonic.
+    """Charges `amount_bytes` to all limiters; returns the longest delay and its limiter (QUO-22, CKA-25).
+
+    `now_ms` is monotonic.
     """
     worst_ms, worst = 0, None
     for limiter in limiters:
@@ -253,8 +266,10 @@ def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple
 def charge_fetch(
     limited: Sequence[tuple[Limiter, int]], now_ms: int, is_held: bool = False
 ) -> tuple[int, Limiter | None]:
-    """Records a response, given as limiters with the bytes that count for each, unless it has to wait: then nothing is
-    recorded (QUO-20). Returns the longest delay and its limiter. `is_held`: the response waits for something else.
+    """Charges a fetch response unless it has to wait (QUO-20); returns the longest delay and its limiter.
+
+    `limited` are the limiters with the bytes that count for each. With `is_held` the response waits for another reason
+    and is not charged either.
     """
     worst_ms, worst = 0, None
     for limiter, amount_bytes in limited:
@@ -270,9 +285,9 @@ def charge_fetch(
 
 
 def in_debt(limiters: Sequence[Limiter], now_ms: int) -> Limiter | None:
-    """Returns the limiter that owes longest, None if everything is paid.
+    """Returns the limiter with the longest debt, None if no limiter is in debt.
 
-    Under Kafka's window alone a debt is that of the connection that ran into it, as in Kafka: nothing owes.
+    Limiters without a pace are skipped: under Kafka's window a debt delays only the connection that caused it.
     """
     worst_ms, worst = 0, None
     for limiter in limiters:
@@ -286,7 +301,7 @@ def in_debt(limiters: Sequence[Limiter], now_ms: int) -> Limiter | None:
 
 
 def fetch_cap_bytes(limiters: Sequence[Limiter], wanted_bytes: int) -> int:
-    """QUO-19: the most one response may weigh."""
+    """Returns the maximum size of one fetch response, at most `wanted_bytes` (QUO-19)."""
     for limiter in limiters:
         cap = throttle.fetch_cap_bytes(limiter.rate, limiter.limit_per_s)
         if limiter.pace is not None:
@@ -296,32 +311,32 @@ def fetch_cap_bytes(limiters: Sequence[Limiter], wanted_bytes: int) -> int:
 
 
 def record_time(limiter: Limiter, spent_s: float, now_ms: int) -> None:
-    """Requests took so much of a broker's time (QUO-21)."""
+    """Records the time that requests took of the event loop (QUO-21)."""
     limiter.used_ms = now_ms
     limiter.rate.record(int((spent_s + limiter.unrecorded_s) * NS_PER_S), now_ms)
     limiter.unrecorded_s = 0.0
 
 
 def time_delay_ms(limiter: Limiter, now_ms: int) -> int:
-    """How long to wait for what was recorded: one window at most (QUO-17)."""
+    """Returns the delay for recorded time in milliseconds, one window at most (QUO-17)."""
     delay_ms = throttle.delay_ms(limiter.rate, limiter.limit_per_s * NS_PER_PERCENT, now_ms)
     return min(delay_ms, limiter.rate.width_ms)
 
 
 def new_pace(burst_ms: int) -> Pace | None:
-    """The pace of a limiter; a negative burst means Kafka's window alone."""
+    """Makes the pace of a limiter; None for a negative burst, with which Kafka's window applies alone."""
     return Pace(burst_ms) if burst_ms >= 0 else None
 
 
 class LimitParts(Protocol):
-    """This broker's part of the client quotas of an instance; `client_shares.ClientShares` fits."""
+    """This broker's part of the client quotas of an instance; `client_shares.ClientShares` implements it."""
 
     def apply(self, quota: str, key: tuple[str, str, str], limiter: Limiter, limit_per_s: float, now_ms: int) -> None:
-        """Puts this broker's part of the limit in force."""
+        """Sets this broker's part of the limit on the limiter."""
 
 
 class ClientQuotas:
-    """The client quotas of one instance: a limiter per sharing group and quota (QUO-3)."""
+    """Client quotas of one instance: a limiter per sharing group and quota (QUO-3)."""
 
     def __init__(
         self,
@@ -338,27 +353,28 @@ class ClientQuotas:
         self._controller_window = controller_window
         self._limiters: dict[tuple[str, str, str], Limiter] = {}
         self._known_limits: LimitsByEntity | None = None
-        self._quotas_set: frozenset[str] = frozenset()
-        # Who knows this broker's part of a limit; None: all of it.
+        self._quotas_in_use: frozenset[str] = frozenset()
+        # Applies this broker's part of a byte rate; with None the whole limit applies here.
         self.parts: LimitParts | None = None
 
     def __len__(self) -> int:
         return len(self._limiters)
 
     def is_set(self, limits: LimitsByEntity, quota: Quota) -> bool:
-        """Whether anybody may have a limit of this kind; looked at once for each object that `limits` is."""
+        """True if any client may have a limit of this quota; computed once per `limits` object."""
         if self._callback is not None or quota in self._client_id_defaults:
             return True
         if limits is not self._known_limits:
-            self._quotas_set = frozenset(name for of_entity in limits.values() for name in of_entity)
+            self._quotas_in_use = frozenset(name for limits_of_entity in limits.values() for name in limits_of_entity)
             self._known_limits = limits
-        return quota in self._quotas_set
+        return quota in self._quotas_in_use
 
     def limiter(
         self, limits: LimitsByEntity, quota: Quota, user: str, client_id: str, now_ms: int, part: float = 1.0
     ) -> Limiter | None:
-        """The limiter of this client under the present `limits`, of which `part` is for this broker; None = unlimited.
-        Takes over a changed limit or level.
+        """Returns the limiter of a client, updated to `limits`; None if the client is unlimited.
+
+        `part` is this broker's part of quotas that are not byte rates.
         """
         custom = None if self._callback is None else self._callback(quota, user, client_id)
         if custom is not None:
@@ -371,11 +387,11 @@ class ClientQuotas:
             if match is not None:
                 rule = Rule("client_quota", quota, match.level, match.entity)
                 limit_per_s = match.limit
-                key = (quota, *precedence.sharing_group(match.level, user, _short(client_id)))
+                key = (quota, *precedence.sharing_group(match.level, user, _bounded_client_id(client_id)))
             elif client_id and quota in self._client_id_defaults:
                 rule = Rule("client_quota", quota, None, None)
                 limit_per_s = self._client_id_defaults[quota]
-                key = (quota, "", _short(client_id))
+                key = (quota, "", _bounded_client_id(client_id))
             else:
                 return None
         limiter = self._limiters.get(key)
@@ -384,7 +400,7 @@ class ClientQuotas:
                 key = (quota, OTHERS, OTHERS)
                 limiter = self._limiters.get(key)
             if limiter is None:
-                limiter = self._limiters[key] = self._new(rule, quota, limit_per_s, now_ms)
+                limiter = self._limiters[key] = self._make_limiter(rule, quota, limit_per_s, now_ms)
         if self.parts is None or quota not in BYTE_RATES:
             limiter.limit(limit_per_s * part, now_ms, limit_per_s)
         else:
@@ -392,26 +408,29 @@ class ClientQuotas:
         limiter.rule, limiter.used_ms = rule, now_ms
         return limiter
 
-    def _new(self, rule: Rule, quota: Quota, limit_per_s: float, now_ms: int) -> Limiter:
-        """Time and changes go by Kafka's own measure alone."""
+    def _make_limiter(self, rule: Rule, quota: Quota, limit_per_s: float, now_ms: int) -> Limiter:
+        """Makes a limiter; only byte rates have a pace beside Kafka's window."""
         pace = new_pace(self._burst_ms) if quota in BYTE_RATES else None
         window = self._controller_window if quota == CONTROLLER_MUTATION_RATE else self._window
         return Limiter(rule, limit_per_s, now_ms, pace, window)
 
     def release_waits(self) -> None:
-        """Lets clients that wait ask again, under limits that were set anew."""
+        """Ends all waits, so that clients are charged again under changed limits."""
         for limiter in self._limiters.values():
             if limiter.waiting is not None:
                 limiter.waiting.release()
 
     def drop_unused(self, now_ms: int) -> int:
-        """QUO-8. Whoever holds limiters must look them up again afterwards when this answers more than 0."""
+        """Drops limiters that were not used for an hour and returns their number (QUO-8).
+
+        If it is not 0, callers that keep references to limiters must look them up again.
+        """
         unused = [key for key, limiter in self._limiters.items() if now_ms - limiter.used_ms >= UNUSED_MS_MAX]
         for key in unused:
             del self._limiters[key]
         return len(unused)
 
 
-def _short(client_id: str) -> str:
-    """What stands for a client id in memory: itself, or the digest of one that is longer than anybody's should be."""
+def _bounded_client_id(client_id: str) -> str:
+    """Returns the client id, or the digest of one that is too long to be kept in memory."""
     return client_id if len(client_id) <= NAME_CHARACTERS_MAX else sha256(client_id.encode()).hexdigest()

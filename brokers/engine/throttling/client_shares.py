@@ -1,8 +1,8 @@
-"""This broker's shares of the client quotas of one instance: a limit of bytes holds over all brokers together.
+"""This broker's shares of the client quotas of one instance: a byte rate holds over all brokers together.
 
-A limit is split by leader partitions. Where somebody has to wait for its part, the flow master hears of it and gives
-what others leave. So it is done for `KEYS_MAX` limits of an instance at a time, whoever invents how many client ids;
-what is beyond stays split by partitions.
+A limit is split by leader partitions. When a client has to wait for this broker's part, the limit is reported to the
+flow master, which gives the broker what others leave unused. At most `KEYS_MAX` limits of an instance are shared at a
+time, so that invented client ids cannot load the flow master; further ones stay split by partitions.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from brokers.engine.throttling.flow_share import FlowShare
 from brokers.engine.throttling.layout import STATIC, Layout, static_part
 from brokers.engine.throttling.pool import NewPool, Pool
 
-# Of one instance, both directions together.
+# Shared limits of one instance, both directions together.
 KEYS_MAX: Final = 50
-# Less is split by partitions alone: so little is a share of a few bytes on each broker.
+# Smaller limits are split by partitions only: a share of them would be a few bytes on each broker.
 SHARED_BPS_MIN: Final = 1_000
 PRODUCE: Final = 0
 CONSUME: Final = 1
@@ -29,12 +29,12 @@ Key = tuple[int, str]
 
 
 def share_key(user: str, client_id: str) -> str:
-    """Names a sharing group among brokers in so many bytes, however long the names are; never empty."""
+    """Returns the name of a sharing group among brokers: a digest of fixed length, never empty."""
     return sha256(f"{len(user)}:{user}{client_id}".encode()).hexdigest()[: 2 * _KEY_BYTES]
 
 
 class ClientShares:
-    """Shares of the client quotas of one instance, as `charging.LimitParts` wants them. Times are monotonic ms."""
+    """Shares of the client quotas of one instance; implements `charging.LimitParts`. Times are monotonic ms."""
 
     __slots__ = ("_broker_id", "_layout", "_new_pool", "flows")
 
@@ -42,11 +42,11 @@ class ClientShares:
         self._new_pool = new_pool
         self._broker_id = -1
         self._layout: Layout | None = None
-        # What the flow master is told of, or has told us of.
+        # Limits that are reported to the flow master, or that it has sent a share of.
         self.flows: dict[Key, FlowShare] = {}
 
     def update(self, broker_id: int, layout: Layout, now_ms: int) -> None:
-        """Limiters follow when they are looked up next; those that the flow master knows follow at once."""
+        """Sets a new layout. Shared limits change at once, other limiters when they are looked up next."""
         self._broker_id, self._layout = broker_id, layout
         if not self._is_shared_out(layout):
             for flow in self.flows.values():
@@ -75,7 +75,7 @@ class ClientShares:
         flow.rebase(limit_per_s, part, layout.basis(int(limit_per_s)), layout.policy, now_ms)
 
     def on_delay(self, limiter: Limiter, now_ms: int) -> None:
-        """Somebody waits for this limit: the flow master is to hear of it."""
+        """Starts to share a limit that a client waits for, if there is room for one more."""
         direction, layout = DIRECTIONS.get(limiter.rule.quota), self._layout
         if not limiter.share_key or direction is None or layout is None or not self._is_shared_out(layout):
             return
@@ -86,7 +86,10 @@ class ClientShares:
         self._rebase(flow, limiter.whole_limit_per_s, layout, now_ms)
 
     def answered(self, key: Key, limit_bps: int, basis: int, now_ms: int) -> FlowShare | None:
-        """The share that the flow master's word is about. It may be of a limit under which nobody came here so far."""
+        """Returns the share that an answer of the flow master is about; None if it does not apply here.
+
+        The share is created if no client has used the limit on this broker yet.
+        """
         flow, layout = self.flows.get(key), self._layout
         if flow is not None or layout is None:
             return flow
@@ -103,7 +106,7 @@ class ClientShares:
         return layout.is_shared and layout.effective_policy != STATIC
 
     def _has_room(self) -> bool:
-        """Whether one more can be shared out, at the cost of one that nobody asks about."""
+        """True if one more limit can be shared; idle ones are dropped to make room."""
         if len(self.flows) >= KEYS_MAX:
             for key in [key for key, flow in self.flows.items() if flow.is_idle]:
                 self.flows.pop(key).close()

@@ -1,6 +1,4 @@
-"""How an instance learns that its connections are refused, or not accepted at once (QUO-50…52), and that somebody
-tries passwords.
-"""
+"""Rules by which connections of an instance are refused or delayed (QUO-50…52), and authentication attempts refused."""
 
 from __future__ import annotations
 
@@ -9,11 +7,11 @@ from typing import Final
 from brokers.engine.throttling.charging import Rule
 from quotas.addresses import CONNECTION_CREATION_RATE
 
-# Closed at once: the instance, or the address, has as many as it may.
+# Closed at once: the instance or the address has reached its number of connections.
 LIMIT_RULE: Final = Rule("connection_limit", "connection_limit", None, None)
-# Accepted later: more were opened than a broker takes from one instance in a second.
+# Accepted later: connections of the instance were opened at a higher rate than a broker accepts.
 RATE_RULE: Final = Rule("connection_rate", "connection_rate", None, None)
-# Kept unread and closed: more came from an address than the instance's own limit lets in.
+# Held unread, then closed: an address has exceeded the rate limit that the instance sets for addresses.
 ADDRESS_RATE_RULE: Final = Rule("connection_rate", CONNECTION_CREATION_RATE, None, None)
-# Not looked at: too many before it were wrong.
+# Refused unchecked: too many earlier attempts failed.
 AUTHENTICATION_RULE: Final = Rule("authentication", "authentication", None, None)

@@ -1,27 +1,28 @@
-"""How much clients would move if their limit let them: what they moved, and what had to wait. Pure.
+"""Estimate of demand: the rate that clients would reach without their limit. Pure.
 
-Nobody counts what is not sent: a client that is told to wait sends nothing meanwhile. But it says how fast it is while
-it does not wait. A client that moved A bytes in an interval, and waited for the part f of it, moved them in what is
-left: without waiting it would have moved A / (1 - f). For one client that sends the next request as soon as the last
-one is answered that is exact. Of many clients somebody waits all the time, and f says only that they want much more: so
-the part without waiting counts as a sixteenth of the interval at least. A share that is too small by more than that
-grows to what is wanted in two steps.
+Demand cannot be counted, because a throttled client sends nothing while it waits. It is estimated from the time without
+waiting: a client that moved A bytes in an interval and waited for the fraction f of it would have moved A / (1 - f)
+without the limit. That is exact for one client that sends its next request as soon as the last one is answered. With
+many clients there is a waiting one almost all the time, and f only shows that demand is much higher; the time without
+waiting is therefore taken to be at least one sixteenth of the interval. A share that is too small by a larger factor
+reaches the demand in two steps.
 
-Where a large request is paid for over several intervals, nothing is admitted in them: who waited for part f of an
-interval has used its share for that long.
+While a large request is paid for over several intervals, nothing is admitted in them; a client that waited for the
+fraction f of an interval counts as having used its share for that time.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# Of an interval, so much at least counts as free of waiting: 1 in so many parts.
+# The time without waiting is taken to be at least the interval divided by this.
 FREE_PART: Final = 16
 
 
 def wanted_bps(admitted_bps: int, waited_ms: int, interval_ms: int, share_bps: int) -> int:
-    """At least `admitted_bps`. `waited_ms`: for how long in the interval somebody waited for this limit, with the share
-    that was in force.
+    """Returns the estimated demand, at least `admitted_bps`.
+
+    `waited_ms` is the time in the interval during which a client waited for this limit, with `share_bps` in force.
     """
     if waited_ms <= 0:
         return admitted_bps

@@ -1,9 +1,9 @@
-"""This broker's share of one limit: by partitions, or as the flow master gave it (CKA-22, CKA-34, CKA-35). Pure; times
-are monotonic milliseconds.
+"""This broker's share of one limit: static by partitions, or given by the flow master (CKA-22, CKA-34, CKA-35). Pure.
 
-What the flow master gives holds for `LEASE_MS` from when it was asked for. Without an answer for so long the share is
-the smaller one of the last and the static one: each broker falls back at a moment of its own, and whoever has the
-larger part by partitions must not take it while another one still has what the master gave it.
+Times are monotonic milliseconds. A share from the flow master is valid for `LEASE_MS` from the request for it. Without
+a newer answer by then, the smaller one of this share and the static share applies. Brokers fall back at different
+times, so a broker whose static share is larger must not use it while another broker still has its share from the flow
+master.
 """
 
 from __future__ import annotations
@@ -16,23 +16,26 @@ from brokers.engine.throttling.layout import POOLED, STATIC
 from brokers.engine.throttling.pool import Pool
 
 INTERVAL_MS: Final = 1_000
-# Where demand moves, reports are so far apart: a share follows it sooner, and what moves is little of all there is.
+# Interval between reports of limits whose demand changes, so that their shares follow sooner; few limits do so at a
+# time.
 REPORT_MS: Final = INTERVAL_MS // 2
 LEASE_MS: Final = 3 * INTERVAL_MS
-# Less than this of an interval goes on into the next one: what began in its midst says little.
+# A shorter measurement is continued into the next interval: it would say little.
 MEASURED_MS_MIN: Final = REPORT_MS * 4 // 5
 UNMEASURED: Final = -1
-# By then nobody has a share of a basis that was left: it was not answered any more.
+# After this time no broker has a share of a former basis any more, because no lease of it is left.
 REMEMBERED_MS: Final = LEASE_MS + INTERVAL_MS
-# A share that moves by less than this part of it is reported with the next interval: 1 in so many.
+# A change of a share by less than 1/64 of it waits for the next interval's report.
 CHANGE_PART: Final = 64
 
 Reason = Literal["static", "follows_demand", "layout_changed", "no_answer", "not_reported"]
 
 
 class ReportedFlow(NamedTuple):
-    """As a broker reports it. `share_bps` is in force there; `admitted_bps` and `wanted_bps` of the last interval that
-    it measured whole, `UNMEASURED` before the first one.
+    """Report of a broker on one limit.
+
+    `share_bps` is the share in force there. `admitted_bps` and `wanted_bps` are those of the last complete measurement,
+    `UNMEASURED` before the first one.
     """
 
     basis: int
@@ -43,10 +46,20 @@ class ReportedFlow(NamedTuple):
 
 
 class FlowShare:
-    """This broker's side of one limit. `limiter` None: no client here is under this limit so far.
+    """This broker's share of one limit, and its exchange with the flow master about it.
 
-    The limiter has the share that is in force. With the policy that pools, it has the broker's static part and the pool
-    of the whole limit instead, and the share says what the flow master reckons to this broker by demand.
+    The share in force is set on the limiter. With the pooled policy the limiter has the broker's static part and the
+    pool of the whole limit instead, and the share is only what the flow master attributes to this broker by demand.
+
+    Attributes:
+        limiter: the limiter on this broker, None until a client uses the limit here.
+        given_bps: the share from the flow master, None without a valid one.
+        share_bps: the share in force.
+        static_bps: the share by partitions.
+        is_lost: True if the lease of the last share ran out without an answer.
+        is_waiting: True if the flow master will raise the share once other brokers have lowered theirs.
+        has_to_say: True if the share in force differs from the one that the flow master knows.
+        has_moved: True from a change of the basis until the next answer.
     """
 
     __slots__ = (
@@ -54,13 +67,13 @@ class FlowShare:
         "_answered_ms",
         "_began_ms",
         "_cap_bps",
-        "_is_unheard",
-        "_left",
+        "_former_shares",
+        "_is_report_unanswered",
         "_waited_ms_before",
         "admitted_bps",
         "basis",
         "given_bps",
-        "has_moved",
+        "has_basis_changed",
         "has_to_say",
         "is_lost",
         "is_waiting",
@@ -80,66 +93,65 @@ class FlowShare:
         self.limit_bps = -1
         self.whole_limit_per_s = -1.0
         self.static_bps: float = 0
-        # What the flow master gave, None while nothing is.
         self.given_bps: int | None = None
         self.share_bps: float = 0
-        # Until the master answers, more than this may be somebody else's.
+        # Upper bound of the share until the flow master answers: more may belong to another broker.
         self._cap_bps: float | None = None
-        # What was in force with other bases lately, and until when.
-        self._left: dict[int, tuple[float, int]] = {}
+        # Shares in force under former bases, with the time at which each basis was left.
+        self._former_shares: dict[int, tuple[float, int]] = {}
         self.basis = -1
         self.policy = STATIC
         self.admitted_bps = self.wanted_bps = 0
-        # Not answered for too long.
         self.is_lost = False
-        # What was reported last may be lost.
-        self._is_unheard = False
-        # More is due when others have given it up.
+        # True after a report until it is answered: it may have been lost.
+        self._is_report_unanswered = False
         self.is_waiting = False
-        # The share is another one than the master knows of.
         self.has_to_say = False
-        # The basis changed, and nothing was answered since.
-        self.has_moved = False
+        self.has_basis_changed = False
         self._answered_ms = 0
-        self._begin(now_ms)
+        self._begin_measuring(now_ms)
 
     def rebase(self, limit_per_s: float, static_bps: float, basis: int, policy: str, now_ms: int) -> None:
-        """The limit, who leads the partitions, or the policy is another one: back to the static share. Where a basis
-        comes again, not beyond what was in force in it: a broker that saw nothing in between may have the rest.
+        """Returns to the static share after a change of the limit, of the partitions' leaders or of the policy.
+
+        If a former basis comes back, the share is at most the one that was in force under it: a broker that did not see
+        the change may still use the rest.
         """
         if basis == self.basis and policy == self.policy and limit_per_s == self.whole_limit_per_s:
             return
-        self.has_moved = self.basis != -1 and policy != STATIC
-        self._left[self.basis] = self.share_bps, now_ms
-        self._left = {left: kept for left, kept in self._left.items() if now_ms - kept[1] < REMEMBERED_MS}
+        self.has_basis_changed = self.basis != -1 and policy != STATIC
+        self._former_shares[self.basis] = self.share_bps, now_ms
+        self._former_shares = {
+            former: kept for former, kept in self._former_shares.items() if now_ms - kept[1] < REMEMBERED_MS
+        }
         is_same_limit = limit_per_s == self.whole_limit_per_s
         if not is_same_limit and self.limiter is not None and self.given_bps is not None:
-            # What was admitted under the share counts as the same part of the static one, before the limit changes.
+            # Scales the samples from the given share to the static one, before the whole limit changes.
             self.limiter.limit(self.static_bps, now_ms, self.whole_limit_per_s)
         self.limit_bps, self.whole_limit_per_s, self.static_bps = int(limit_per_s), limit_per_s, static_bps
         if self.pool is not None:
             self.pool.limit(limit_per_s, now_ms)
         self.basis, self.policy = basis, policy
         self.given_bps = None
-        self.is_lost = self.is_waiting = self.has_to_say = self._is_unheard = False
-        self.admitted_bps = self.wanted_bps = UNMEASURED if self.has_moved else 0
-        left = self._left.get(basis)
-        self._cap_bps = None if left is None or policy == STATIC else left[0]
-        self._put_in_force(self._without_answer_bps, now_ms)
-        self._begin(now_ms)
+        self.is_lost = self.is_waiting = self.has_to_say = self._is_report_unanswered = False
+        self.admitted_bps = self.wanted_bps = UNMEASURED if self.has_basis_changed else 0
+        former = self._former_shares.get(basis)
+        self._cap_bps = None if former is None or policy == STATIC else former[0]
+        self._apply_share(self._fallback_bps, now_ms)
+        self._begin_measuring(now_ms)
 
     @property
-    def _without_answer_bps(self) -> float:
+    def _fallback_bps(self) -> float:
         return self.static_bps if self._cap_bps is None else min(self.static_bps, self._cap_bps)
 
     def use(self, limiter: Limiter, now_ms: int) -> None:
-        """Somebody is under this limit here."""
+        """Attaches the limiter of this broker's clients."""
         if self.limiter is not limiter:
             self.limiter = limiter
-            self._put_in_force(self.share_bps, now_ms)
-            self._begin(now_ms)
+            self._apply_share(self.share_bps, now_ms)
+            self._begin_measuring(now_ms)
 
-    def _put_in_force(self, share_bps: float, now_ms: int) -> None:
+    def _apply_share(self, share_bps: float, now_ms: int) -> None:
         self.share_bps = share_bps
         limiter = self.limiter
         if limiter is None:
@@ -152,11 +164,11 @@ class FlowShare:
             limiter.limit(share_bps, now_ms, self.whole_limit_per_s)
 
     def close(self) -> None:
-        """Leaves the limiter to this broker's part alone."""
+        """Detaches the pool from the limiter, so that this broker's part applies alone."""
         if self.limiter is not None:
             self.limiter.use_pool(None)
 
-    def _begin(self, now_ms: int) -> None:
+    def _begin_measuring(self, now_ms: int) -> None:
         self._began_ms = now_ms
         limiter = self.limiter
         self._admitted_bytes_before = 0 if limiter is None else limiter.admitted_bytes
@@ -166,13 +178,15 @@ class FlowShare:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody moved or wanted anything in the last interval, and the master has nothing to hear."""
-        is_unknown = self.given_bps is not None or self._cap_bps is not None or self.is_lost or self._is_unheard
+        """True if there was no traffic and no demand in the last interval, and nothing to report."""
+        is_unknown = (
+            self.given_bps is not None or self._cap_bps is not None or self.is_lost or self._is_report_unanswered
+        )
         return not self.admitted_bps and not self.wanted_bps and not is_unknown
 
     @property
     def is_moving(self) -> bool:
-        """Somebody waited for it here since the last report, or the flow master gave another one than the static."""
+        """True if a client waited for this limit since the last report, or the share differs from the static one."""
         limiter = self.limiter
         if limiter is None or self.policy == STATIC:
             return False
@@ -180,7 +194,7 @@ class FlowShare:
         return is_given or limiter.waits_until_ms > self._began_ms
 
     def measure(self, now_ms: int) -> bool:
-        """Closes the interval; whether there is something to report."""
+        """Ends the measuring interval if it is long enough; returns True if there is something to report."""
         limiter = self.limiter
         if limiter is None or (
             limiter.admitted_bytes == self._admitted_bytes_before and limiter.waits_until_ms <= self._began_ms
@@ -191,10 +205,10 @@ class FlowShare:
                 self._began_ms = now_ms
                 return not was_idle and self.policy != STATIC
             return not self.is_idle and self.policy != STATIC
-        self._close(limiter, now_ms)
+        self._end_measuring(limiter, now_ms)
         return self.policy != STATIC
 
-    def _close(self, limiter: Limiter | None, now_ms: int) -> None:
+    def _end_measuring(self, limiter: Limiter | None, now_ms: int) -> None:
         interval_ms = now_ms - self._began_ms
         if limiter is None or interval_ms < MEASURED_MS_MIN:
             return
@@ -202,52 +216,52 @@ class FlowShare:
         waited_ms = waited_until(limiter, now_ms) - self._waited_ms_before
         self.admitted_bps = max(0, admitted) * 1000 // interval_ms
         self.wanted_bps = wanted_bps(self.admitted_bps, waited_ms, interval_ms, int(self.share_bps))
-        self._begin(now_ms)
+        self._begin_measuring(now_ms)
 
     def report(self) -> ReportedFlow:
         self.has_to_say = False
-        self._is_unheard = True
+        self._is_report_unanswered = True
         return ReportedFlow(self.basis, self.limit_bps, int(self.share_bps), self.admitted_bps, self.wanted_bps)
 
     def answered(self, basis: int, share_bps: int, is_waiting: bool, asked_ms: int, now_ms: int) -> None:
-        """The flow master's word, asked for at `asked_ms`. Of another basis, or too late, it says nothing."""
+        """Applies the flow master's answer to the request of `asked_ms`; ignored if too late or of another basis."""
         if basis != self.basis or self.policy == STATIC or now_ms - asked_ms >= LEASE_MS:
             return
         is_at_rest = share_bps == int(self.share_bps) == int(self.static_bps)
         change_bps = abs(share_bps - int(self.share_bps))
         self.has_to_say = self.given_bps is None or change_bps * CHANGE_PART > share_bps
         self.is_waiting = is_waiting
-        self.is_lost = self.has_moved = self._is_unheard = False
+        self.is_lost = self.has_basis_changed = self._is_report_unanswered = False
         self._cap_bps = None
         self._answered_ms = asked_ms
         if is_at_rest and not self.admitted_bps and not self.wanted_bps:
-            # Nothing is wanted here, and the master knows that this is in force: it need not hear of it again.
+            # There is no demand here, and the flow master knows the share in force, so no report is needed.
             self.given_bps = None
             return
         self.given_bps = share_bps
-        self._put_in_force(share_bps, now_ms)
+        self._apply_share(share_bps, now_ms)
 
     def expire(self, now_ms: int) -> bool:
-        """CKA-35: whether the last answer is too old by now. Call often."""
+        """Falls back if the lease of the last answer has run out (CKA-35); returns True if it has. Call often."""
         if self.given_bps is None or now_ms - self._answered_ms < LEASE_MS:
             return False
         self.is_lost, self.is_waiting = True, False
         self._cap_bps, self.given_bps = self.given_bps, None
-        self._put_in_force(self._without_answer_bps, now_ms)
+        self._apply_share(self._fallback_bps, now_ms)
         return True
 
     @property
     def reason(self) -> Reason:
-        """Why the share is what it is."""
+        """Reason for the share in force."""
         if self.policy == STATIC:
             return "static"
         if self.is_lost:
             return "no_answer"
         if self.given_bps is not None:
             return "follows_demand"
-        return "layout_changed" if self.has_moved else "not_reported"
+        return "layout_changed" if self.has_basis_changed else "not_reported"
 
 
 def waited_until(limiter: Limiter, now_ms: int) -> int:
-    """Of the time that somebody waits for this limit, what has passed."""
+    """Returns the time that clients have waited for a limit up to now, without the future part of their waits."""
     return limiter.waited_ms - max(0, limiter.waits_until_ms - now_ms)

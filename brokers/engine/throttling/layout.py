@@ -1,4 +1,4 @@
-"""What the shares of an instance's limits are made of: who leads how many of its partitions, and by which policy."""
+"""Inputs of the shares of an instance's limits: the number of leader partitions of each broker, and the policy."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from quotas.allocation import allocate
 from quotas.policies import POLICIES
 
 STATIC: Final = "static"
-# Each broker has its static part, and all of them together the whole limit.
+# Each broker has its static part, and all brokers share the pool of the whole limit.
 POOLED: Final = "adaptive"
 
 
 class Layout(NamedTuple):
-    """`leaders` counts the leader partitions of each live broker that has any. `checksum` is of these, of the epochs of
-    those brokers, and of how often partitions changed their leader: who was started again, or leads again, begins with
-    its static share, and so do all others. `is_shared`: client quotas hold over all brokers together.
+    """Distribution of an instance's leader partitions over brokers, and the policy of its shares.
+
+    `leaders` has the number of leader partitions of each live broker that leads any. `checksum` covers these, the
+    epochs of the brokers, and the number of leader changes: after a restart or a leader change all brokers begin with
+    their static shares. With `is_shared`, client quotas hold over all brokers together.
     """
 
     leaders: Mapping[int, int]
@@ -38,27 +40,30 @@ class Layout(NamedTuple):
     ) -> Layout:
         counted = {broker: count for broker, count in sorted(leaders.items()) if count}
         epochs = broker_epochs or {}
-        lines = "".join(f"{broker}:{epochs.get(broker, -1)}:{count};" for broker, count in counted.items())
-        return cls(counted, crc32(f"{moves};{lines}".encode()), policy if policy in POLICIES else STATIC, is_shared)
+        text = "".join(f"{broker}:{epochs.get(broker, -1)}:{count};" for broker, count in counted.items())
+        return cls(counted, crc32(f"{moves};{text}".encode()), policy if policy in POLICIES else STATIC, is_shared)
 
     @property
     def effective_policy(self) -> str:
-        """What one broker leads all of is shared with nobody."""
+        """The policy in force; `static` if a single broker leads all partitions."""
         return self.policy if len(self.leaders) > 1 else STATIC
 
     def basis(self, limit_bps: int) -> int:
-        """Names what a share of this limit is made of. Brokers that see the cluster differently have different ones."""
+        """Returns the checksum of all inputs of a share of this limit. It differs between brokers with different views
+        of the cluster.
+        """
         return crc32(f"{limit_bps}:{self.policy}".encode(), self.checksum)
 
     def static_bps(self, limit_bps: int) -> dict[int, int]:
-        """CKA-27: the parts by partitions, of each broker that leads any. Sums up to the limit."""
+        """Returns the static part of each broker that leads any partition (CKA-27). The parts add up to the limit."""
         shares = allocate(limit_bps, list(self.leaders.values()), [0] * len(self.leaders), "static")
         return dict(zip(self.leaders, shares, strict=True))
 
 
 def static_part(limit_per_s: float, layout: Layout, broker_id: int) -> float:
-    """This broker's part of a client quota, by partitions: something wherever the limit is something. A broker that
-    leads nothing counts as one more that does.
+    """Returns this broker's part of a client quota by partitions, which is above 0 if the limit is.
+
+    A broker that leads no partition gets the part of one more broker with an equal share.
     """
     leaders = layout.leaders
     if not leaders or list(leaders) == [broker_id]:

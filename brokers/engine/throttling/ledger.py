@@ -1,5 +1,6 @@
-"""The throttle ledger: every delay and every refusal with its cause, summed per (rule, user, client id), so that "why
-am I slow" has an answer. The same by minute is in `throttled_minutes`, and by kind of rule in `totals`.
+"""Throttle ledger: every delay and refusal with its cause, summed by rule, user and client id.
+
+It answers "why am I slow". `throttled_minutes` has the sums by minute, `Ledger.totals` those by kind of rule.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from brokers.engine.throttling.charging import CONSUMER_BYTE_RATE, PRODUCER_BYTE
 from brokers.engine.throttling.throttled_minutes import ThrottledMinutes, rule_json
 
 ENTRIES_MAX: Final = 1_000
-# The delays a percentile is taken over: the latest ones.
+# Number of latest delays over which a percentile is computed.
 RECENT_MAX: Final = 128
-# Nobody waits for a refusal: it counts as going on for so long after the last one.
+# A refusal has no duration; a rule counts as active for this long after its last refusal.
 REFUSAL_ACTIVE_MS: Final = 5_000
-# A rule that was quiet for longer than this has ended a burst: its next delay begins another one.
+# A pause longer than this ends a burst of delays; the next delay begins another one.
 BURST_GAP_MS: Final = 10_000
 IN_BYTES: Final = frozenset((PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE))
 
@@ -25,10 +26,11 @@ Key = tuple[Rule, str, str]
 
 @dataclass(slots=True)
 class Entry:
-    """Delays and refusals of one rule for one client. Times are wall milliseconds; `until_ms` is when the latest delay
-    ends, `since_ms` when the first burst of delays began and `burst_since_ms` when the latest did. Limits are in the
-    unit of the rule's quota, None where it has none: `limit_per_s` on this broker, `whole_limit_per_s` over all, as
-    bought or set.
+    """Delays and refusals of one rule for one client. Times are wall milliseconds.
+
+    `until_ms` is the end of the latest delay, `since_ms` the begin of the first burst of delays and `burst_since_ms`
+    that of the latest. Limits are in the unit of the rule's quota, None if it has none: `limit_per_s` is this broker's,
+    `whole_limit_per_s` that of all brokers, as bought or set.
     """
 
     limit_per_s: float | None
@@ -44,7 +46,7 @@ class Entry:
     recent_ms: list[int] = field(default_factory=list)
 
     def percentile_ms(self, part: float) -> int:
-        """Of the latest delays; 0 before the first."""
+        """Returns the percentile of the latest delays at `part` (0 to 1); 0 before the first delay."""
         if not self.recent_ms:
             return 0
         ordered = sorted(self.recent_ms)
@@ -53,7 +55,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Total:
-    """Of one kind of rule, since the start of this process."""
+    """Number of delays and refusals of one kind of rule, and the time waited, since the start of this process."""
 
     count: int = 0
     waited_ms: int = 0
@@ -63,8 +65,9 @@ Totals = dict[str, Total]
 
 
 class Ledger:
-    """The entries of one instance. When it is full the entry that was quiet longest makes room. `all_totals` are those
-    of all instances together, kept by whoever made the ledger.
+    """Throttle ledger of one instance. When it is full the entry whose last delay is oldest is dropped.
+
+    `all_totals` are the totals of all instances, which the caller shares among ledgers.
     """
 
     __slots__ = ("_all_totals", "_entries", "minutes", "totals")
@@ -88,7 +91,7 @@ class Ledger:
         now_ms: int,
         whole_limit_per_s: float | None = None,
     ) -> None:
-        """One delay. Without a whole limit this broker's is the whole."""
+        """Records one delay. Without `whole_limit_per_s`, `limit_per_s` is the whole limit."""
         if whole_limit_per_s is None:
             whole_limit_per_s = limit_per_s
         key = (rule, user, counted_name(client_id))
@@ -107,7 +110,7 @@ class Ledger:
     def record_refusals(
         self, rule: Rule, limit_per_s: float | None, user: str, client_id: str, count: int, now_ms: int
     ) -> None:
-        """So many requests, or parts of one, were refused: nobody waited."""
+        """Records that `count` requests, or parts of a request, were refused without a wait."""
         key = (rule, user, counted_name(client_id))
         entry = self._entry(key, limit_per_s, limit_per_s, now_ms)
         entry.until_ms = now_ms + REFUSAL_ACTIVE_MS
@@ -119,7 +122,7 @@ class Ledger:
         entry = self._entries.get(key)
         if entry is None:
             if len(self._entries) >= ENTRIES_MAX:
-                quietest = min(self._entries, key=lambda known: self._entries[known].last_ms)
+                quietest = min(self._entries, key=lambda candidate: self._entries[candidate].last_ms)
                 del self._entries[quietest]
             entry = self._entries[key] = Entry(limit_per_s, whole_limit_per_s, now_ms, now_ms)
         elif now_ms - max(entry.last_ms, entry.until_ms) > BURST_GAP_MS:
@@ -138,12 +141,12 @@ class Ledger:
             total.waited_ms += delay_ms
 
     def as_json(self, now_ms: int) -> list[dict[str, object]]:
-        """As the admin port answers it, the latest delay first."""
-        ordered = sorted(self._entries.items(), key=lambda item: -item[1].last_ms)
+        """Returns the entries for the admin port, the latest delay first."""
+        ordered = sorted(self._entries.items(), key=lambda pair: -pair[1].last_ms)
         return [_entry_json(key, entry, now_ms) for key, entry in ordered]
 
     def totals_json(self) -> dict[str, list[int]]:
-        """`[count, waited_ms]` by kind of rule."""
+        """Returns `[count, waited_ms]` by kind of rule."""
         return {kind: [total.count, total.waited_ms] for kind, total in sorted(self.totals.items())}
 
 

@@ -1,7 +1,7 @@
-"""What an instance has, as counters that only grow: stored bytes and partitions times the time it has them, and the
-most connections it has in each hour. Pure; clocks are handed in.
+"""Metering of levels as counters that only grow: stored bytes and partitions multiplied by time, and the peak number of
+connections of each hour. Pure.
 
-So levels are reported, repeated, lost and summed exactly as bytes are (brokers.contract.usage).
+As counters, levels can be reported, repeated, lost and summed exactly as bytes are (`brokers.contract.usage`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from brokers.contract.usage import LEVEL_INTERVAL_MS, Level
 
 MS_PER_HOUR: Final = 3_600_000
 MS_PER_S: Final = 1_000
-# A process that was stopped for longer did not lead what it thinks it led.
+# Maximum time that a sample accounts for: a process that was suspended for longer lost its leaderships meanwhile.
 ELAPSED_MS_MAX: Final = 2 * LEVEL_INTERVAL_MS
 
 
 class InstanceLevels(NamedTuple):
-    """Of one instance on this broker: what the partitions it leads store, all replicas; how many those are; and the
-    most connections that were open at once since the last sample.
+    """Levels of one instance on this broker, which leads some of its partitions.
+
+    `stored_bytes` counts these partitions with all their replicas, `partitions` is their number, and `connections` the
+    peak number of open connections since the last sample.
     """
 
     stored_bytes: int = 0
@@ -29,7 +31,7 @@ class InstanceLevels(NamedTuple):
 
 
 class Increment(NamedTuple):
-    """How much a counter of an instance grows: byte-hours, partition-seconds, connections."""
+    """Increment of a counter of an instance, in byte-hours, partition-seconds or connections."""
 
     instance_id: str
     level: Level
@@ -38,7 +40,7 @@ class Increment(NamedTuple):
 
 @dataclass(slots=True)
 class _Rest:
-    """What is not a whole unit yet, and the most connections of the present hour so far."""
+    """Remainders of one instance below a whole unit, and the peak number of connections of the current hour."""
 
     stored_byte_ms: int = 0
     partition_ms: int = 0
@@ -47,9 +49,10 @@ class _Rest:
 
 
 class LevelMeters:
-    """`monotonic_ms` is when this incarnation began to measure, `now_ms` its wall time then.
+    """Meters of the levels of all instances on this broker.
 
-    Connections of the hour in which it began are not counted: the incarnation before it may have counted them.
+    They begin at `monotonic_ms`, with the wall time `now_ms`. Connections of the hour in which they begin are not
+    counted, because the previous incarnation may have counted them.
     """
 
     def __init__(self, monotonic_ms: int, now_ms: int) -> None:
@@ -58,12 +61,14 @@ class LevelMeters:
         self._rests: dict[str, _Rest] = {}
 
     def sample(self, had: Mapping[str, InstanceLevels], *, monotonic_ms: int, now_ms: int) -> Iterator[Increment]:
-        """What all instances had since the last sample. One that is not among `had` is gone."""
+        """Yields the increments of all instances since the last sample. Instances that are absent from `had` are
+        forgotten.
+        """
         elapsed_ms = min(max(0, monotonic_ms - self._sampled_ms), ELAPSED_MS_MAX)
         self._sampled_ms = monotonic_ms
         for instance_id in self._rests.keys() - had.keys():
             del self._rests[instance_id]
-        # As rows are summed: a report on the stroke of an hour belongs to the one that ended.
+        # A sample taken exactly on the hour belongs to the hour that ended, as in the sums of usage rows.
         hour = (now_ms - 1) // MS_PER_HOUR
         for instance_id, levels in had.items():
             rest = self._rests.get(instance_id)

@@ -1,13 +1,14 @@
-"""The pace of a limit that several brokers share, as one of them knows it (decision 110). Pure; times are monotonic
+"""A broker's view of the pace of a limit that several brokers share (decision 110). Pure; times are monotonic
 milliseconds.
 
-The flow master keeps one pace for the whole limit. A broker adds up what it admits, sends the sum soon, and is answered
-when everything charged so far, by all brokers, is paid. Between two answers it reckons with its own bytes alone.
+The flow master keeps one pace for the whole limit. A broker sums up the bytes that it admits, sends the sum after a
+short interval, and the answer is the time at which everything that all brokers have charged so far is paid. Between two
+answers the broker adds only its own bytes.
 
     pool.charge(bytes)                         each admission
     outbox.take(now_ms)                        pools whose sums are due, for a request to the flow master
     pool.answered(due_in_us, ...)              its answer
-    pool.debt_ms(now_ms)                       how long the whole limit is in debt; DELAY_MS_MAX while that is not known
+    pool.debt_ms(now_ms)                       time until the whole limit is paid; DELAY_MS_MAX while it is not known
 """
 
 from __future__ import annotations
@@ -18,29 +19,29 @@ from typing import Final
 
 from quotas.throttle import DELAY_MS_MAX
 
-# Sums of a limit that somebody waits for are sent this often, and those of any other limit in use.
+# Interval between requests for a limit that clients wait for, and for any other limit in use.
 CHARGE_INTERVAL_MS: Final = 20
 IDLE_CHARGE_INTERVAL_MS: Final = 1_000
-# A limit counts as contended this long after somebody waited for it, on any broker.
+# A limit counts as contended for this long after a client waited for it, on any broker.
 CONTENDED_MS: Final = 3_000
-# An answer that takes longer, or is older, says nothing: the broker's own part holds alone.
+# An answer that takes longer, or is older, is ignored: the broker's own part applies alone.
 ANSWER_MS_MAX: Final = 250
 KNOWN_MS: Final = 1_500
 NEVER_MS: Final = -(2**62)
 
-# Instance id, direction (0 produce, 1 consume), and the clients that share a client quota ("": the instance itself).
+# Instance id, direction (0 produce, 1 consume), and the sharing group of a client quota ("" for the instance itself).
 PoolKey = tuple[str, int, str]
-# Begins the clients of a key that is about a topic's limit instead.
+# Prefix of the last part of a key for the limit of a topic.
 TOPIC_PREFIX: Final = "topic:"
-# Makes the pool of an instance, by direction and clients.
+# Function that makes a pool of an instance for a direction and a sharing group.
 NewPool = Callable[[int, str], "Pool"]
 
 
 class Pool:
-    """One limit. `limit_per_s` is the whole limit in bytes/s.
+    """Pace of one shared limit on this broker. `limit_per_s` is the whole limit in bytes/s.
 
-    Idle time is worth `burst_ms` where a limit is not pooled. Here the whole limit has two thirds of it, and the part
-    of each broker, which comes on top where several begin together, one third.
+    The burst of `burst_ms` is divided: the whole limit gets two thirds, and the part of each broker one third, since
+    these parts add to the burst when several brokers begin together.
     """
 
     __slots__ = (
@@ -63,38 +64,38 @@ class Pool:
         self._outbox = outbox
         self.burst_ms = burst_ms
         self.limit_per_s = 0.0
-        # When everything known to be charged is paid, on this broker's clock; valid with an answer.
+        # Time on this broker's clock at which all known charges are paid; valid after an answer.
         self._due_ms = 0.0
         self._answered_ms = NEVER_MS
         self._sent_ms = NEVER_MS
         self.unsent_bytes = 0
         self.in_flight_bytes = 0
         self.contended_until_ms = NEVER_MS
-        # Maintained by the outbox.
+        # Set by the outbox.
         self.is_listed = False
-        # Called after an answer that changes what is owed.
+        # Called after an answer, which may change the debt.
         self.on_answer: Callable[[int], object] | None = None
 
     def limit(self, limit_per_s: float, now_ms: int) -> None:
-        """Puts another whole limit in force: what is owed is owed in bytes."""
+        """Sets another whole limit. The debt stays the same in bytes, so its time is scaled."""
         before = self.limit_per_s
         if 0 < before != limit_per_s > 0 and self._due_ms > now_ms:
             self._due_ms = now_ms + (self._due_ms - now_ms) * before / limit_per_s
         self.limit_per_s = limit_per_s
 
     def charge(self, amount_bytes: int) -> None:
-        """Adds admitted bytes, which the flow master hears of with the next request."""
+        """Adds admitted bytes, which are sent to the flow master with the next request."""
         self.unsent_bytes += amount_bytes
         if not self.is_listed:
             self._outbox.add(self)
 
     def wait(self, now_ms: int) -> None:
-        """Notes that the broker's own part does not suffice: the flow master is asked soon."""
+        """Marks the limit as contended because the broker's own part does not suffice; a request follows soon."""
         if self.contended_until_ms < now_ms + CONTENDED_MS:
             self.contended_until_ms = now_ms + CONTENDED_MS
         if not self.is_listed:
             self._outbox.add(self)
-        self._outbox.hurry()
+        self._outbox.request_soon()
 
     def is_known(self, now_ms: int) -> bool:
         """True while the flow master's answers are recent enough to rely on."""
@@ -103,7 +104,7 @@ class Pool:
         return not self.in_flight_bytes or now_ms - self._sent_ms <= ANSWER_MS_MAX
 
     def debt_ms(self, now_ms: int, later_bytes: int = 0) -> int:
-        """Returns the time until the whole limit has paid for everything, but for the last `later_bytes`."""
+        """Returns the time until the whole limit has paid for all but the last `later_bytes`, in milliseconds."""
         if not self.is_known(now_ms):
             return DELAY_MS_MAX
         due_ms, earliest_ms = self._due_ms, float(now_ms - pool_burst_ms(self.burst_ms))
@@ -116,21 +117,21 @@ class Pool:
     # -- requests to the flow master -----------------------------------------------------------------------------------
 
     def is_due(self, now_ms: int, interval_ms: int) -> bool:
-        """True if a request should leave: soon with bytes to charge, now and then without."""
+        """True if a request is due: after `interval_ms` with bytes to charge, after a longer interval without."""
         return now_ms - self._sent_ms >= (interval_ms if self.unsent_bytes else IDLE_CHARGE_INTERVAL_MS)
 
     def sent(self, now_ms: int) -> int:
-        """Returns the bytes to charge with the request that leaves now."""
+        """Marks the unsent bytes as in flight and returns them, for the request that leaves now."""
         self.in_flight_bytes, self.unsent_bytes, self._sent_ms = self.unsent_bytes, 0, now_ms
         return self.in_flight_bytes
 
     def lost(self) -> None:
-        """Keeps the bytes of a request without an answer for the next one."""
+        """Returns the bytes of an unanswered request to the unsent ones."""
         self.unsent_bytes += self.in_flight_bytes
         self.in_flight_bytes = 0
 
     def answered(self, due_in_us: int, is_contended: bool, now_ms: int) -> None:
-        """Takes over when everything is paid, in microseconds from now, which is negative where bytes are to spare."""
+        """Applies an answer: the time until all charges are paid, in microseconds, negative if bytes are left over."""
         self.in_flight_bytes = 0
         self._due_ms = now_ms + due_in_us / 1000
         self._answered_ms = now_ms
@@ -141,38 +142,41 @@ class Pool:
 
 
 def pool_burst_ms(burst_ms: int) -> int:
-    """Returns what idle time of a whole limit is worth."""
+    """Returns the part of a burst that the pace of the whole limit has."""
     return burst_ms * 2 // 3
 
 
 def part_burst_ms(burst_ms: int) -> int:
-    """Returns what idle time of one broker's part of a pooled limit is worth."""
+    """Returns the part of a burst that the pace of one broker's part of a pooled limit has."""
     return burst_ms // 3
 
 
 class PoolOutbox:
-    """The pools of a broker that were used since their last request. `on_hurry` is called when one is due at once."""
+    """Pools of a broker that were used since their last request.
 
-    __slots__ = ("_is_hurried", "_pools", "on_hurry")
+    `on_request_due` is called when a request must be sent soon.
+    """
+
+    __slots__ = ("_is_request_due", "_pools", "on_request_due")
 
     def __init__(self) -> None:
         self._pools: list[Pool] = []
-        self._is_hurried = False
-        self.on_hurry: Callable[[], object] | None = None
+        self._is_request_due = False
+        self.on_request_due: Callable[[], object] | None = None
 
     def add(self, pool: Pool) -> None:
         pool.is_listed = True
         self._pools.append(pool)
 
-    def hurry(self) -> None:
-        if not self._is_hurried:
-            self._is_hurried = True
-            if self.on_hurry is not None:
-                self.on_hurry()
+    def request_soon(self) -> None:
+        if not self._is_request_due:
+            self._is_request_due = True
+            if self.on_request_due is not None:
+                self.on_request_due()
 
     def take(self, now_ms: int, interval_ms: int = CHARGE_INTERVAL_MS) -> list[Pool]:
-        """Returns the pools to send now. Contended ones stay listed, so that what is known of them stays recent."""
-        self._is_hurried = False
+        """Returns the pools whose request is due. Contended pools stay listed, so that their answers stay recent."""
+        self._is_request_due = False
         due: list[Pool] = []
         kept: list[Pool] = []
         for pool in self._pools:
@@ -188,7 +192,7 @@ class PoolOutbox:
         return due
 
     def contended(self, now_ms: int) -> int:
-        """Number of pools with bytes to send that somebody waits for."""
+        """Returns the number of contended pools that have bytes to send."""
         return sum(1 for pool in self._pools if pool.unsent_bytes and pool.contended_until_ms > now_ms)
 
     def __len__(self) -> int:

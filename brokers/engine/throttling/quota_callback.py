@@ -1,9 +1,9 @@
-"""Limits of clients that somebody else's code decides (QUO-76): a Python entry point of the group
+"""Client limits that an operator's code decides (QUO-76): a Python entry point of the group
 `penstock.client_quota_callback`, named by the broker setting `client.quota.callback.class`.
 
-The code runs on the loop that serves everybody, so it answers from memory. It is asked when a client's connection
-begins to be used, and again after a change of the cluster's metadata, at the latest after `REFRESH_S`. Where it fails
-the eight levels of QUO-2 hold; one that fails or is slow again and again is left alone for a while.
+The callback runs on the event loop, so it must answer from memory. It is called when a connection is first used, after
+each change of the cluster metadata, and at the latest after `REFRESH_S`. If it fails, the client quotas of QUO-2 apply;
+a callback that fails or is slow repeatedly is suspended for a while.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from brokers.engine.errors import SettingsWrong
 log = structlog.get_logger(__name__)
 
 GROUP: Final = "penstock.client_quota_callback"
-# What one question may take; it is two calls.
+# Maximum time of one decision, which is two calls.
 ANSWER_S_MAX: Final = 0.005
-# So many questions in a row that failed or took longer, and nothing is asked for so long.
+# Number of failed or slow decisions in a row after which the callback is suspended, and for how long.
 FAULTS_MAX: Final = 10
 SUSPENDED_MS: Final = 60_000
 REFRESH_S: Final = 10.0
-# Of all tags together, with their names.
+# Total length of a client's tags, names included.
 TAGS_CHARACTERS_MAX: Final = 1_024
 
 
 class ClientQuotaCallback(Protocol):
-    """`quota` is a key of QUO-1. Answers may change at any time."""
+    """Interface of a callback. `quota` is a key of QUO-1; the answers may change at any time."""
 
     def quota_tags(self, quota: str, instance_id: str, user: str, client_id: str) -> Mapping[str, str] | None:
-        """Clients with the same tags share a counter. None: the client quotas that are set hold for this one."""
+        """Returns the tags of a client; clients with equal tags share a counter. With None the client quotas apply."""
         ...
 
     def quota_limit(self, quota: str, instance_id: str, tags: Mapping[str, str]) -> float | None:
-        """The limit of whoever has these tags, in the unit of the quota; None: no limit."""
+        """Returns the limit of clients with these tags, in the unit of the quota; None for no limit."""
         ...
 
 
 class CustomLimit(NamedTuple):
-    """`limit` None: no limit. `group` is who shares a counter."""
+    """Decision of a callback: the limit, None for unlimited, and the key of the group that shares a counter."""
 
     limit: float | None
     group: str
 
 
 class SafeCallback:
-    """Asks a callback, whatever it does."""
+    """Wrapper of a callback that handles its errors, limits its time, and suspends it after repeated faults."""
 
     def __init__(self, callback: ClientQuotaCallback, monotonic_ms: Callable[[], int]) -> None:
         self._callback = callback
@@ -60,13 +60,13 @@ class SafeCallback:
         self._suspended_until_ms = 0
 
     def ask(self, instance_id: str, quota: str, user: str, client_id: str) -> CustomLimit | None:
-        """None: the client quotas that are set hold."""
+        """Returns the callback's decision; None if the client quotas apply."""
         if self._suspended_until_ms and self._monotonic_ms() < self._suspended_until_ms:
             return None
         began_s = perf_counter()
         try:
-            answer = self._ask(instance_id, quota, user, client_id)
-        except Exception as error:  # other people's code, which must not take a request down
+            answer = self._decide(instance_id, quota, user, client_id)
+        except Exception as error:  # an operator's code, whose errors must not fail a request
             self._note_fault(repr(error)[:TAGS_CHARACTERS_MAX])
             return None
         if perf_counter() - began_s > ANSWER_S_MAX:
@@ -75,7 +75,7 @@ class SafeCallback:
             self._faults = 0
         return answer
 
-    def _ask(self, instance_id: str, quota: str, user: str, client_id: str) -> CustomLimit | None:
+    def _decide(self, instance_id: str, quota: str, user: str, client_id: str) -> CustomLimit | None:
         tags = self._callback.quota_tags(quota, instance_id, user, client_id)
         if tags is None:
             return None
@@ -87,7 +87,7 @@ class SafeCallback:
             return CustomLimit(None, group)
         value = float(limit)
         if not isfinite(value) or value < 0:
-            raise ValueError(f"{value} is no limit")
+            raise ValueError(f"{value} is not a valid limit")
         return CustomLimit(value, group)
 
     def _note_fault(self, reason: str) -> None:
@@ -100,14 +100,14 @@ class SafeCallback:
 
 
 def load(name: str, settings: Mapping[str, str], monotonic_ms: Callable[[], int]) -> SafeCallback:
-    """The callback of this name, made with the broker's settings.
+    """Makes the callback of this name with the broker's settings.
 
     Raises:
-        SettingsWrong: there is none, or it cannot be made.
+        SettingsWrong: the callback does not exist or cannot be made.
     """
     for entry_point in entry_points(group=GROUP, name=name):
         try:
             return SafeCallback(entry_point.load()(settings), monotonic_ms)
-        except Exception as error:  # other people's code
+        except Exception as error:  # an operator's code
             raise SettingsWrong(f"client.quota.callback.class {name!r} cannot be used: {error!r}") from error
     raise SettingsWrong(f"client.quota.callback.class: no package has {name!r} in the entry points of {GROUP}")

@@ -1,5 +1,6 @@
-"""Topics that clients wanted to use into being and that could not be made, with the reason, for their instance's owner:
-most clients only repeat the question.
+"""Automatic topic creations that were refused, with the reason, for the instance's owner.
+
+Most clients do not show the error but repeat their request.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 NAMES_MAX: Final = 20
-# What was not asked for so long is told no more.
+# A refusal is shown for this long after its last request.
 SHOWN_MS: Final = 3_600_000
 
 
@@ -20,7 +21,7 @@ class _Refusal:
 
 
 class RefusedTopics:
-    """Of one instance. When it is full the name that was asked for longest ago makes room."""
+    """Refused topic names of one instance. When it is full the name that was requested longest ago is dropped."""
 
     __slots__ = ("_by_name",)
 
@@ -28,22 +29,22 @@ class RefusedTopics:
         self._by_name: dict[str, _Refusal] = {}
 
     def note(self, name: str, reason: str, now_ms: int) -> bool:
-        """Whether this is news: the name was not refused lately, or for another reason."""
-        known = self._by_name.pop(name, None)
-        is_news = known is None or known.reason != reason or now_ms - known.last_ms > SHOWN_MS
-        if is_news or known is None:
-            known = _Refusal(reason, now_ms)
-        known.last_ms = now_ms
-        known.count += 1
+        """Records a refusal; returns True if the name was not refused recently for the same reason."""
+        refusal = self._by_name.pop(name, None)
+        is_news = refusal is None or refusal.reason != reason or now_ms - refusal.last_ms > SHOWN_MS
+        if is_news or refusal is None:
+            refusal = _Refusal(reason, now_ms)
+        refusal.last_ms = now_ms
+        refusal.count += 1
         if len(self._by_name) >= NAMES_MAX:
             del self._by_name[next(iter(self._by_name))]
-        self._by_name[name] = known
+        self._by_name[name] = refusal
         return is_news
 
     def as_json(self, now_ms: int) -> list[dict[str, str | int]]:
-        """As the admin port answers it, the latest first."""
+        """Returns the refusals for the admin port, the latest first."""
         return [
-            {"name": name, "reason": known.reason, "count": known.count, "last_ms": known.last_ms}
-            for name, known in reversed(self._by_name.items())
-            if now_ms - known.last_ms <= SHOWN_MS
+            {"name": name, "reason": refusal.reason, "count": refusal.count, "last_ms": refusal.last_ms}
+            for name, refusal in reversed(self._by_name.items())
+            if now_ms - refusal.last_ms <= SHOWN_MS
         ]

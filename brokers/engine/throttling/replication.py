@@ -1,10 +1,10 @@
-"""How fast throttled replicas are copied (QUO-60 to QUO-62). Pure: the clock is handed in.
+"""Replication throttle: the rate at which throttled replicas are copied (QUO-60 to QUO-62). Pure.
 
-A leader answers such a replica with nothing, a follower leaves it out of its requests, for as long as more was copied
-than the limit allows. Only bytes of throttled replicas count, so that what keeps up with its leader is never held up.
+While the rate is above the limit, a leader returns no records for a throttled replica, and a follower leaves it out of
+its fetches. Only bytes of throttled replicas count, so replicas that keep up with their leaders are never delayed.
 
-Batches are copied whole and may be larger than what a low limit allows in all the windows together. What was copied
-too much is owed until it is paid for by waiting, also when its window is long past.
+Batches are copied whole and may be larger than a low limit allows in all windows together. The excess is owed until it
+is paid for by waiting, even after its window is dropped.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ from typing import Final
 WINDOW_MS: Final = 1_000
 WINDOWS: Final = 11
 UNLIMITED: Final = 2**63 - 1
-# Nobody is told to come back later than this: by then the rate may be another.
+# Maximum delay; the limit may have changed by then.
 DELAY_MS_MAX: Final = 1_000
-# What one replica may be given in one go; a larger batch is given alone.
+# A replica gets at most the limit of one second divided by this at once; a larger batch is sent alone.
 CHUNKS_PER_S: Final = 2
 
 
 class ReplicationThrottle:
-    """One direction of one broker. The rate is what was copied since the oldest sample, over at least one window
-    (QUO-62).
+    """Replication throttle of one direction of one broker.
+
+    The rate is the number of bytes copied since the oldest sample, divided by that time or by one window if that is
+    longer (QUO-62).
     """
 
     __slots__ = ("_limit", "_owed", "_samples", "_total")
 
     def __init__(self, limit_bytes_per_s: int = UNLIMITED) -> None:
         self._limit = limit_bytes_per_s
-        # Start of each window, the bytes in it, and how many of them are owed until they are paid for.
+        # Start of each window, the bytes copied in it, and the owed part of these.
         self._samples: deque[list[int]] = deque()
         self._total = 0
-        # Of windows before the oldest sample.
+        # Bytes owed from windows before the oldest sample.
         self._owed = 0
 
     @property
@@ -42,8 +44,9 @@ class ReplicationThrottle:
 
     @limit_bytes_per_s.setter
     def limit_bytes_per_s(self, limit: int) -> None:
-        """What lies in the windows counts against another limit at once (QUO-7). What is owed for longer takes no
-        longer to pay for than it did: a lower limit does not make hours of the seconds before it.
+        """Sets another limit, against which the bytes in the windows count at once (QUO-7).
+
+        The debt is scaled down with a lower limit, so that paying it takes no longer than before.
         """
         before, self._limit = self._limit, limit
         if limit < before:
@@ -57,11 +60,11 @@ class ReplicationThrottle:
 
     @property
     def chunk_bytes(self) -> int:
-        """How much of one replica to copy in one go."""
+        """Maximum number of bytes of one replica to copy at once."""
         return max(1, self._limit // CHUNKS_PER_S)
 
     def record(self, count: int, now_ms: int) -> None:
-        """`count` bytes of throttled replicas were copied."""
+        """Records that `count` bytes of throttled replicas were copied."""
         samples = self._samples
         if not samples or now_ms - samples[-1][0] >= WINDOW_MS:
             samples.append([now_ms, 0, 0])
@@ -82,7 +85,7 @@ class ReplicationThrottle:
                 samples.append([now_ms, 0, 0])
 
     def delay_ms(self, now_ms: int) -> int:
-        """How long to copy nothing more; 0 while the rate is within the limit."""
+        """Returns the time to copy nothing, in milliseconds; 0 while the rate is within the limit."""
         self._purge(now_ms)
         if not self._samples or not self.is_limited:
             return 0

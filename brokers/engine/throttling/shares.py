@@ -1,5 +1,5 @@
-"""An instance's bandwidth on this broker: its share of what was bought, by leader partitions or by demand (CKA-25,
-CKA-27).
+"""Bandwidth of an instance on this broker: its share of the bought bandwidth, by leader partitions or by demand
+(CKA-25, CKA-27).
 """
 
 from __future__ import annotations
@@ -20,21 +20,26 @@ from brokers.engine.throttling.pool import NewPool
 from quotas.pacing import BURST_MS, Pace
 from quotas.rates import WINDOW, Window
 
-# What coordinators write for an instance may go on however little bandwidth it has on this broker: commits belong to
-# reading.
+# Minimum rate of records that coordinators write for an instance: consumers must be able to commit offsets, however
+# small the instance's bandwidth on this broker is.
 STATE_BYTES_PER_S_MIN: Final = 100_000
-# Unused bandwidth is worth so long at most: groups that begin write much at once.
+# Maximum burst of these records after idle time, for groups that write much when they begin.
 STATE_BURST_MS: Final = 2_000
 
 
 class InstanceShares:
-    """The limiters of one instance's bandwidth on this broker. `produce` and `consume` are None until the first
-    `update`; `flows` has the share of each, produce first, while this broker leads something of the instance. Where it
-    leads nothing, requests are still received and refused: they may take as much as if it were one more of those that
-    lead. `state` is for what coordinators write: it has the static share of
-    `produce`, and where nothing is led, as much as if this broker were one more of those that lead. What is written is
-    charged to both, so that it takes from what may be produced; but who produces as much as it bought commits its
-    offsets without delay.
+    """Limiters of one instance's bandwidth on this broker.
+
+    Requests are received and refused even if this broker leads no partition of the instance. Its limits are then those
+    of one more broker with an equal share.
+
+    Attributes:
+        produce, consume: the limiters of both directions, None until the first `update`.
+        flows: the shares of both, produce first, while this broker leads partitions of the instance.
+        state: the limiter of records that coordinators write, with the static share of `produce`. These bytes are
+            charged to `produce` as well, so that they reduce the bandwidth left for produces; but an instance that
+            produces at its limit still commits offsets without delay.
+        leaders: number of the instance's partitions that this broker leads.
     """
 
     __slots__ = ("_burst_ms", "_new_pool", "_window", "consume", "flows", "leaders", "produce", "state")
@@ -47,23 +52,22 @@ class InstanceShares:
         self.consume: Limiter | None = None
         self.state: Limiter | None = None
         self.flows: tuple[FlowShare, ...] = ()
-        # Partitions led here.
         self.leaders = 0
 
     def charge_state(self, size_bytes: int, now_ms: int) -> None:
-        """Coordinators appended so much for the instance. Nobody waits for `produce` on account of it."""
+        """Charges bytes that coordinators appended for the instance; the delay of `produce` is ignored."""
         if self.state is not None and self.state.pace is not None:
             self.state.pace.charge(size_bytes, self.state.limit_per_s, now_ms)
         if self.produce is not None:
             self.produce.charge(size_bytes, now_ms)
 
     def state_debt_ms(self, now_ms: int) -> int:
-        """How long until what was written is paid for."""
+        """Returns the time until the coordinators' bytes are paid for, in milliseconds."""
         state = self.state
         return 0 if state is None or state.pace is None else state.pace.debt_ms(now_ms)
 
     def update(self, broker_id: int, layout: Layout, produce_bps: int, consume_bps: int, now_ms: int) -> None:
-        """Puts the part of this broker in force. Samples stay when it changes."""
+        """Sets this broker's part of the bought bandwidth; the samples of the limiters stay."""
         self.leaders = layout.leaders.get(broker_id, 0)
         produce, consume = self.produce, self.consume
         if produce is None or consume is None:

@@ -1,6 +1,7 @@
-"""What held the clients of one instance back here, minute by minute, for the last quarter of an hour.
+"""Causes of an instance's delays on this broker by minute, for the last quarter of an hour.
 
-The control plane collects it every few seconds and keeps it for a week: these minutes are what it may have missed.
+The control plane collects them every few seconds and keeps them for a week; the quarter of an hour covers what it may
+have missed.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from brokers.engine.throttling.charging import Rule
 
 MINUTE_MS: Final = 60_000
 MINUTES_KEPT: Final = 16
-# Of one minute: rules that are told apart; further ones count together, by kind.
+# Rules recorded separately in one minute; further client quotas are summed by quota.
 RULES_PER_MINUTE_MAX: Final = 8
-# Of one rule in one minute: clients that are told apart. Whoever waited least makes room.
+# Clients recorded separately for one rule in one minute; beyond, the client that waited least is dropped.
 CLIENTS_PER_RULE_MAX: Final = 8
-# Of these are told.
+# Clients of one rule that are reported, the ones that waited longest.
 CLIENTS_SHOWN_MAX: Final = 3
 
 Client = tuple[str, str]
 
 
 class _Cause:
-    """One rule in one minute. `clients`: `[count, waited_ms]` of each."""
+    """Delays by one rule in one minute. `clients` has `[count, waited_ms]` of each client."""
 
     __slots__ = ("clients", "count", "longest_ms", "waited_ms", "whole_limit_per_s")
 
@@ -35,14 +36,14 @@ class _Cause:
         self.count += count
         self.waited_ms += delay_ms
         self.longest_ms = max(self.longest_ms, delay_ms)
-        known = self.clients.get(client)
-        if known is None:
+        totals = self.clients.get(client)
+        if totals is None:
             if len(self.clients) >= CLIENTS_PER_RULE_MAX:
-                least = min(self.clients, key=lambda each: (self.clients[each][1], self.clients[each][0]))
-                del self.clients[least]
-            known = self.clients[client] = [0, 0]
-        known[0] += count
-        known[1] += delay_ms
+                shortest = min(self.clients, key=lambda other: (self.clients[other][1], self.clients[other][0]))
+                del self.clients[shortest]
+            totals = self.clients[client] = [0, 0]
+        totals[0] += count
+        totals[1] += delay_ms
 
 
 class _Minute:
@@ -53,18 +54,18 @@ class _Minute:
         self.noted_ms = 0
 
     def cause(self, rule: Rule) -> _Cause:
-        known = self.causes.get(rule)
-        if known is None:
+        cause = self.causes.get(rule)
+        if cause is None:
             if len(self.causes) >= RULES_PER_MINUTE_MAX and rule.entity is not None:
                 rule = Rule(rule.kind, rule.quota, None, None)
-                known = self.causes.get(rule)
-            if known is None:
-                known = self.causes[rule] = _Cause()
-        return known
+                cause = self.causes.get(rule)
+            if cause is None:
+                cause = self.causes[rule] = _Cause()
+        return cause
 
 
 class ThrottledMinutes:
-    """By minute, rule and client. Times are wall milliseconds."""
+    """Delays and refusals of one instance by minute, rule and client. Times are wall milliseconds."""
 
     __slots__ = ("_minutes",)
 
@@ -74,7 +75,7 @@ class ThrottledMinutes:
     def note(
         self, key: tuple[Rule, str, str], whole_limit_per_s: float | None, count: int, delay_ms: int, now_ms: int
     ) -> None:
-        """`count` delays, or refusals, of `delay_ms` together."""
+        """Records `count` delays, `delay_ms` in total, or refusals."""
         rule, user, client_id = key
         minute_ms = now_ms - now_ms % MINUTE_MS
         minute = self._minutes.get(minute_ms)
@@ -88,7 +89,7 @@ class ThrottledMinutes:
         cause.note((user, client_id), count, delay_ms)
 
     def noted(self, since_ms: int, until_ms: int) -> list[dict[str, Any]]:
-        """The minutes in which the last thing was noted in `[since_ms, until_ms)`, whole, by time."""
+        """Returns the minutes whose last record is in `[since_ms, until_ms)`, in order, each with all its records."""
         return [
             {"minute_ms": at_ms, "causes": [_cause_json(rule, cause) for rule, cause in minute.causes.items()]}
             for at_ms, minute in sorted(self._minutes.items())
@@ -97,7 +98,7 @@ class ThrottledMinutes:
 
 
 def rule_json(rule: Rule) -> dict[str, object]:
-    """As the admin port answers it. `entity` has the parts that the quota names; None is the default."""
+    """Returns a rule for the admin port. `entity` has the parts that the quota names; None is the default entity."""
     entity: dict[str, str | None] = {}
     if rule.entity is not None:
         if rule.entity.has_user:
@@ -108,12 +109,14 @@ def rule_json(rule: Rule) -> dict[str, object]:
 
 
 def _cause_json(rule: Rule, cause: _Cause) -> dict[str, object]:
-    most = sorted(cause.clients.items(), key=lambda item: (-item[1][1], -item[1][0], item[0]))[:CLIENTS_SHOWN_MAX]
+    clients = sorted(cause.clients.items(), key=lambda client: (-client[1][1], -client[1][0], client[0]))[
+        :CLIENTS_SHOWN_MAX
+    ]
     return {
         **rule_json(rule),
         "whole_limit_per_s": cause.whole_limit_per_s,
         "count": cause.count,
         "waited_ms": cause.waited_ms,
         "longest_ms": cause.longest_ms,
-        "clients": [[user, client_id, count, waited_ms] for (user, client_id), (count, waited_ms) in most],
+        "clients": [[user, client_id, count, waited_ms] for (user, client_id), (count, waited_ms) in clients],
     }

@@ -1,7 +1,7 @@
-"""Limits of single topics, for all clients that use them: this broker's part of what a topic may move over all brokers.
+"""Limits of single topics for all their clients together: this broker's part of a limit that holds over all brokers.
 
-The part is by the partitions that a broker leads of the topic, as an instance's bandwidth is by all partitions. Where
-an instance's bandwidth is pooled, so are the limits of its topics, of a bounded number.
+A limit is split by the leader partitions of the topic, as an instance's bandwidth is by those of all topics. If the
+instance's bandwidth is pooled, so are the limits of its topics, up to a number.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from quotas.allocation import allocate
 from quotas.pacing import BURST_MS
 from quotas.rates import WINDOW, Window
 
-# Limits of an instance's topics that are pooled, both directions together; others stay split by partitions.
+# Pooled limits of an instance's topics, both directions together; further ones stay split by partitions.
 TOPIC_POOLS_MAX: Final = 50
 
 
 @dataclass(slots=True)
 class _TopicLimit:
-    """As it was when the topic was `version` and had this limit; `part_bps` 0: nothing of the topic is led here."""
+    """Limiter of one topic, computed for a version of the topic and a limit.
+
+    `part_bps` is 0 if this broker leads no partition of the topic.
+    """
 
     version: object
     limit_bps: int
@@ -39,7 +42,7 @@ class _TopicLimit:
 
 
 class TopicQuotas:
-    """The topic limits of one instance. `is_pooled`: they hold over all brokers together."""
+    """Topic limits of one instance. With `is_pooled`, brokers share a pool for each limit."""
 
     __slots__ = ("_burst_ms", "_limits", "_new_pool", "_pools", "_window", "is_pooled")
 
@@ -64,23 +67,25 @@ class TopicQuotas:
         broker_id: int,
         now_ms: int,
     ) -> Limiter | None:
-        """Returns the limiter; None: this broker leads nothing of the topic. `leaders` counts the topic's partitions by
-        the brokers that lead them; it is asked once for each `version` of the topic. Samples stay when a limit changes.
+        """Returns the limiter of a topic, None if this broker leads no partition of it.
+
+        `leaders` returns the number of the topic's partitions by leader; it is called once for each `version` of the
+        topic. Samples stay when the limit changes.
         """
         key = (topic, quota)
-        known = self._limits.get(key)
-        if known is None or known.version is not version or known.limit_bps != limit_bps:
+        topic_limit = self._limits.get(key)
+        if topic_limit is None or topic_limit.version is not version or topic_limit.limit_bps != limit_bps:
             part_bps = _part(limit_bps, leaders(), broker_id)
-            known = self._limits[key] = self._next(key, quota, limit_bps, part_bps, version, now_ms)
-        known.limiter.used_ms = now_ms
-        if not known.part_bps:
+            topic_limit = self._limits[key] = self._make_limit(key, quota, limit_bps, part_bps, version, now_ms)
+        topic_limit.limiter.used_ms = now_ms
+        if not topic_limit.part_bps:
             return None
-        is_shared = self.is_pooled and known.part_bps < limit_bps and known.limiter.pace is not None
+        is_shared = self.is_pooled and topic_limit.part_bps < limit_bps and topic_limit.limiter.pace is not None
         pool = self._pool(key) if is_shared else None
         if pool is not None:
             pool.limit(limit_bps, now_ms)
-        known.limiter.use_pool(pool)
-        return known.limiter
+        topic_limit.limiter.use_pool(pool)
+        return topic_limit.limiter
 
     def _pool(self, key: tuple[str, Quota]) -> Pool | None:
         pool = self._pools.get(key)
@@ -89,14 +94,16 @@ class TopicQuotas:
         return pool
 
     def release_waits(self) -> None:
-        """Lets clients that wait ask again, under limits that were set anew."""
-        for known in self._limits.values():
-            if known.limiter.waiting is not None:
-                known.limiter.waiting.release()
+        """Ends all waits, so that clients are charged again under changed limits."""
+        for topic_limit in self._limits.values():
+            if topic_limit.limiter.waiting is not None:
+                topic_limit.limiter.waiting.release()
 
     def drop_unused(self, now_ms: int) -> int:
-        """Forgets limiters that were not used for an hour (QUO-8); returns how many."""
-        unused = [key for key, known in self._limits.items() if now_ms - known.limiter.used_ms >= UNUSED_MS_MAX]
+        """Drops limiters that were not used for an hour and returns their number (QUO-8)."""
+        unused = [
+            key for key, topic_limit in self._limits.items() if now_ms - topic_limit.limiter.used_ms >= UNUSED_MS_MAX
+        ]
         for key in unused:
             self._forget(key)
         return len(unused)
@@ -105,18 +112,18 @@ class TopicQuotas:
         self._limits.pop(key).limiter.use_pool(None)
         self._pools.pop(key, None)
 
-    def _next(
+    def _make_limit(
         self, key: tuple[str, Quota], quota: Quota, limit_bps: int, part_bps: int, version: object, now_ms: int
     ) -> _TopicLimit:
-        known = self._limits.get(key)
-        if known is None:
+        topic_limit = self._limits.get(key)
+        if topic_limit is None:
             if len(self._limits) >= LIMITERS_PER_INSTANCE_MAX:
                 self._forget(min(self._limits, key=lambda other: self._limits[other].limiter.used_ms))
             rule = Rule("topic_quota", quota, None, None)
             limiter = Limiter(rule, part_bps, now_ms, new_pace(self._burst_ms), self._window)
             limiter.whole_limit_per_s = limit_bps
         else:
-            limiter = known.limiter
+            limiter = topic_limit.limiter
             if part_bps:
                 limiter.limit(part_bps, now_ms, limit_bps)
         return _TopicLimit(version, limit_bps, part_bps, limiter)

@@ -1,6 +1,6 @@
-"""What an instance moved on this broker, second by second, for the live chart: a ring of the last 15 minutes.
+"""Traffic of an instance on this broker by second, for the live chart: a ring of the last 15 minutes.
 
-The longest delay of each of these minutes is kept beside it, for who keeps delays for longer.
+The longest delay of each of these minutes is kept as well, for the control plane, which stores delays for longer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NEVER_MS: Final = 2**53
 
 
 class Traffic:
-    """Record-batch bytes in and out, and the longest delay given, of the seconds in which something happened."""
+    """Record-batch bytes in and out and the longest delay of each second with traffic or a delay."""
 
     __slots__ = (
         "_consume_bytes", "_delay_ms_max", "_delayed_minutes", "_next", "_produce_bytes", "_rows", "_second",
@@ -35,25 +35,25 @@ class Traffic:
     def produced(self, count: int, now_ms: int) -> None:
         second = now_ms // STEP_MS
         if second != self._second:
-            self._turn(second)
+            self._end_second(second)
         self._produce_bytes += count
 
     def consumed(self, count: int, now_ms: int) -> None:
         second = now_ms // STEP_MS
         if second != self._second:
-            self._turn(second)
+            self._end_second(second)
         self._consume_bytes += count
 
     def delayed(self, delay_ms: int, now_ms: int) -> None:
         second = now_ms // STEP_MS
         if second != self._second:
-            self._turn(second)
+            self._end_second(second)
         if delay_ms > self._delay_ms_max:
             self._delay_ms_max = delay_ms
             self._note_minute(second * STEP_MS // MINUTE_MS * MINUTE_MS, delay_ms)
 
     def delayed_minutes(self, now_ms: int) -> list[list[int]]:
-        """`[t_ms, delay_ms_max]` of the last 15 minutes in which a client was delayed, by time."""
+        """Returns `[t_ms, delay_ms_max]` of those of the last 15 minutes in which a client was delayed, in order."""
         oldest_ms = now_ms - MINUTES_KEPT * MINUTE_MS
         return sorted([at_ms, delay_ms] for at_ms, delay_ms in self._delayed_minutes.items() if at_ms > oldest_ms)
 
@@ -64,8 +64,8 @@ class Traffic:
             del minutes[min(minutes)]
 
     def points(self, since_ms: int, now_ms: int, until_ms: int = NEVER_MS) -> list[list[int]]:
-        """`[t_ms, produce_bytes, consume_bytes, delay_ms_max]` of whole and running seconds in `[since_ms, until_ms)`,
-        by time.
+        """Returns `[t_ms, produce_bytes, consume_bytes, delay_ms_max]` of the seconds in `[since_ms, until_ms)`, in
+        order, the current one included.
         """
         oldest_ms = max(since_ms, now_ms - SECONDS_KEPT * STEP_MS)
         result = []
@@ -73,7 +73,7 @@ class Traffic:
             result.append(self._current())
         rows = self._rows
         at = self._next
-        for _ in range(len(rows) // _COLUMNS):  # from the latest on, and no further than what is asked for
+        for _ in range(len(rows) // _COLUMNS):  # backwards from the latest row, only as far as needed
             at = (at or len(rows)) - _COLUMNS
             if rows[at] < oldest_ms:
                 break
@@ -85,7 +85,7 @@ class Traffic:
     def _current(self) -> list[int]:
         return [self._second * STEP_MS, self._produce_bytes, self._consume_bytes, self._delay_ms_max]
 
-    def _turn(self, second: int) -> None:
+    def _end_second(self, second: int) -> None:
         if self._second:
             row = array("q", self._current())
             if len(self._rows) < SECONDS_KEPT * _COLUMNS:

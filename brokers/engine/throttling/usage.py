@@ -1,8 +1,8 @@
-"""Usage counters: cumulative since this broker incarnation began, one per (topic, user, client id, direction) of an
+"""Usage counters, cumulative since this broker incarnation began: one per topic, user, client id and direction of an
 instance.
 
-A report names the counters that changed since the one before; repeating or losing a report changes nothing, because the
-latest value of a counter tells the whole story (brokers.contract.usage).
+A report has the counters that changed since the previous one. Repeated and lost reports do no harm, because only the
+latest value of a counter matters (`brokers.contract.usage`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from brokers.contract.usage import OTHER, USAGE_KEYS_PER_INSTANCE_MAX, Direction
 Key = tuple[str, str, str, Direction | Level]
 
 
-# Where a counter keeps its numbers: bytes, requests, and requests as of the last confirmed report.
+# Numbers of a counter by index: bytes, requests, and requests as of the last confirmed report.
 NUMBERS: Final = 3
 BYTES: Final = 0
 REQUESTS: Final = 1
@@ -27,14 +27,15 @@ NumbersFor = Callable[[Key], memoryview]
 
 
 def own_numbers(key: Key) -> memoryview:
-    """Numbers that end with the process."""
+    """Allocates the numbers of a counter in the memory of this process, with which they are lost."""
     return memoryview(bytearray(8 * NUMBERS)).cast("q")
 
 
 class UsageCounter:
-    """`bytes` are record-batch bytes: accepted by the leader (produce) or written to the socket (consume); or a level.
+    """A usage counter: bytes and requests.
 
-    The numbers lie where whoever made the counter wants them, as three 64-bit integers.
+    `bytes` are record-batch bytes, accepted by the leader (produce) or written to the socket (consume), or a level.
+    `numbers` is a view of three 64-bit integers that the caller allocates.
     """
 
     __slots__ = ("key", "numbers")
@@ -61,12 +62,12 @@ class UsageCounter:
         numbers[REQUESTS] += 1
 
     def confirm(self, requests: int) -> None:
-        """What it was when it had counted `requests` has been reported."""
+        """Marks the value at `requests` requests as reported."""
         self.numbers[REPORTED] = requests
 
 
 class UsageAccounting:
-    """The counters of one instance. They live as long as the incarnation does: a counter may never run backwards."""
+    """Usage counters of one instance. They are kept as long as the process runs: a counter must never decrease."""
 
     __slots__ = ("_counters", "_numbers_for")
 
@@ -78,7 +79,7 @@ class UsageAccounting:
         return len(self._counters)
 
     def counter(self, topic: str, user: str, client_id: str, direction: Direction | Level) -> UsageCounter:
-        """`topic` is the tenant's name. Keys beyond the limit are counted together, under `OTHER`."""
+        """Returns the counter of a key; keys beyond the limit share one under `OTHER`. `topic` is the tenant's name."""
         key: Key = (topic, counted_name(user), counted_name(client_id), direction)
         counter = self._counters.get(key)
         if counter is None:
@@ -108,7 +109,7 @@ class ReportHead(NamedTuple):
 
 
 class UsageReport:
-    """Events to be written, and the word that they are: `confirm` after the append, never before."""
+    """Usage events to be written; call `confirm` after their append, never before."""
 
     def __init__(self) -> None:
         self.events: list[UsageEvent] = []

@@ -1,8 +1,9 @@
-"""Connections and requests that wait until a limiter is paid (QUO-30, decision 110).
+"""Waits of connections and requests until the debt of a limiter is paid (QUO-30, decision 110).
 
-A connection is muted until what was charged up to its request is paid, and no longer than it was answered. A request
-that finds a debt waits for all of it; requests are admitted in the order in which they came, one debt after the other.
-Both end earlier when less is owed: a share was raised, or the flow master has answered.
+A connection is muted until everything charged up to its request is paid, and at most for the throttle time of its
+response. A request that arrives during a debt waits until all of it is paid; requests are admitted in their order, each
+after the debt of the one before. Both waits end earlier when the debt shrinks because a share was raised or the flow
+master answered.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Final, Protocol
 
 from brokers.engine.throttling.charging import Limiter
 
-# Waits that end together are served this long in one turn of the event loop.
+# Maximum time per turn of the event loop in which ended waits are served.
 TURN_S: Final = 0.002
-# Cancelled waits are removed once there are as many of them as others, and more than this.
+# Cancelled waits are removed once they are more than this and more than half of all.
 CANCELLED_MIN: Final = 64
 
 
@@ -25,28 +26,28 @@ class Timer(Protocol):
 
 
 class Clock(Protocol):
-    """The event loop and its clock, as far as waits need them."""
+    """The part of the event loop and its clock that waits use."""
 
     def monotonic_ms(self) -> int: ...
     def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Timer: ...
 
 
 class QueuedWork(Protocol):
-    """Work that waits for a turn, until it `is_over`."""
+    """Work that is queued for a turn of the event loop; `is_over` is True once it has run or was cancelled."""
 
     @property
     def is_over(self) -> bool: ...
 
 
 class LoopShare(Protocol):
-    """The share of the event loop that an instance has; `network.fair_turns.InstanceTurns` fits."""
+    """The share of the event loop that an instance has; the fair queue of its listener implements it."""
 
     def now_or_in_turn(self, work: Callable[[], object]) -> QueuedWork:
-        """Calls `work` at once, or when the turn of the instance comes."""
+        """Calls `work` at once, or queues it until the instance's turn."""
 
 
 class Wait:
-    """One wait. `on_over` is called once, never from within the call that registered it."""
+    """A wait for one limiter. `on_over` is called once, and never during the call that registered it."""
 
     __slots__ = ("_on_over", "_queue", "changes", "charged", "until_ms")
 
@@ -62,7 +63,7 @@ class Wait:
         return self._on_over is None
 
     def cancel(self) -> None:
-        """Ends the wait without a call."""
+        """Ends the wait without calling `on_over`."""
         if self._on_over is not None:
             self._on_over = None
             self._queue.on_cancelled()
@@ -84,7 +85,7 @@ class LimiterQueue:
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._cancelled = 0
-        # A request waits for the turn of its instance: what is admitted takes longer than the end of a mute.
+        # The queued turn in which the next request is admitted; a request costs more time than the end of a mute.
         self._turn: QueuedWork | None = None
         self._turns: LoopShare | None = None
         self.changes = 0
@@ -93,14 +94,16 @@ class LimiterQueue:
         return len(self._muted) + len(self._requests)
 
     def mute(self, until_ms: int, charged: int, on_over: Callable[[], object]) -> Wait:
-        """Waits until `until_ms`, or until the first `charged` bytes of the limiter are paid."""
+        """Makes a wait that ends at `until_ms`, or earlier once the first `charged` bytes of the limiter are paid."""
         wait = Wait(self, on_over, charged, until_ms)
         self._muted.append(wait)
         self._schedule()
         return wait
 
     def admit(self, on_turn: Callable[[], object], turns: LoopShare) -> Wait:
-        """Waits until nothing is owed and nobody else waits for that any more, and then for a turn of the instance."""
+        """Makes a wait that ends, in a turn of the instance, once the debt is paid and all earlier requests are
+        admitted.
+        """
         self._turns = turns
         wait = Wait(self, on_turn, 0, 0)
         self._requests.append(wait)
@@ -112,7 +115,7 @@ class LimiterQueue:
         self._schedule()
 
     def release(self) -> None:
-        """Ends all waits soon: limits were set anew, which a client's next request takes over."""
+        """Ends all waits soon, because limits have changed; each client's next request applies them."""
         for wait in self._requests:
             self._muted.append(wait)
         self._requests.clear()
@@ -128,15 +131,15 @@ class LimiterQueue:
             self._cancelled = 0
 
     def _serve(self) -> None:
-        """Ends what may end, for one turn of the loop."""
+        """Ends the waits that are due, for at most `TURN_S`, and admits the next request."""
         self._timer = None
         ends_s = perf_counter() + TURN_S
         now_ms = self._clock.monotonic_ms()
-        while (wait := self._first(self._muted)) is not None and self._muted_until_ms(wait, now_ms) <= now_ms:
+        while (wait := self._first_active(self._muted)) is not None and self._muted_until_ms(wait, now_ms) <= now_ms:
             self._muted.popleft().end()
             if perf_counter() >= ends_s:
                 break
-        is_free = self._first(self._requests) is not None and self._turn is None
+        is_free = self._first_active(self._requests) is not None and self._turn is None
         if is_free and self._turns is not None and not self._limiter.debt_ms(now_ms):
             turn = self._turns.now_or_in_turn(self._admit_next)
             self._turn = None if turn.is_over else turn
@@ -145,18 +148,18 @@ class LimiterQueue:
     def _admit_next(self) -> None:
         self._turn = None
         now_ms = self._clock.monotonic_ms()
-        if self._first(self._requests) is not None and not self._limiter.debt_ms(now_ms):
+        if self._first_active(self._requests) is not None and not self._limiter.debt_ms(now_ms):
             self._requests.popleft().end()
         self._schedule()
 
-    def _first(self, queue: deque[Wait]) -> Wait | None:
+    def _first_active(self, queue: deque[Wait]) -> Wait | None:
         while queue and queue[0].is_cancelled:
             queue.popleft()
             self._cancelled -= 1
         return queue[0] if queue else None
 
     def _muted_until_ms(self, wait: Wait, now_ms: int) -> int:
-        """A delay stands as it was answered, unless what is owed has changed since."""
+        """Returns the end of a mute: as announced in the response, or earlier if the debt has changed since."""
         if wait.changes == self.changes:
             return wait.until_ms
         later = self._limiter.admitted_bytes - wait.charged
@@ -164,21 +167,21 @@ class LimiterQueue:
 
     def _schedule(self) -> None:
         limiter, now_ms = self._limiter, self._clock.monotonic_ms()
-        moments = []
+        due_times_ms = []
         if self._muted:
-            moments.append(self._muted_until_ms(self._muted[0], now_ms))
+            due_times_ms.append(self._muted_until_ms(self._muted[0], now_ms))
         if self._requests and self._turn is None:
-            moments.append(now_ms + limiter.debt_ms(now_ms))
-        if not moments and not self._requests:
+            due_times_ms.append(now_ms + limiter.debt_ms(now_ms))
+        if not due_times_ms and not self._requests:
             if limiter.waiting is self:
                 limiter.waiting = None
             self._stop()
             return
         limiter.waiting = self
-        if not moments:
+        if not due_times_ms:
             self._stop()
             return
-        at_ms = max(min(moments), now_ms)
+        at_ms = max(min(due_times_ms), now_ms)
         if self._timer is None or self._timer_ms != at_ms:
             self._stop()
             self._timer_ms = at_ms
@@ -191,7 +194,7 @@ class LimiterQueue:
 
 
 class Mute:
-    """The silence that follows a response: made when the request was charged, begun when the response leaves."""
+    """Mute of a connection after a response: created when the request is charged, begun when the response leaves."""
 
     __slots__ = ("_charged", "_clock", "_limiter", "delay_ms")
 
@@ -202,12 +205,12 @@ class Mute:
         self._clock = clock
 
     def begin(self, on_over: Callable[[], object]) -> Wait:
-        """Calls `on_over` at the end, unless the wait is cancelled before."""
+        """Begins the mute; `on_over` is called at its end unless the wait is cancelled."""
         until_ms = self._clock.monotonic_ms() + self.delay_ms
         return queue_of(self._limiter, self._clock).mute(until_ms, self._charged, on_over)
 
 
 def queue_of(limiter: Limiter, clock: Clock) -> LimiterQueue:
-    """The waits of a limiter; it has one queue while anything waits for it."""
+    """Returns the queue of a limiter, or a new one if nothing waits for it."""
     waiting = limiter.waiting
     return waiting if isinstance(waiting, LimiterQueue) else LimiterQueue(limiter, clock)

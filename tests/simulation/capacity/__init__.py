@@ -1,1 +1,1 @@
-"""Storage of instances at random: writers of any speed, lost reports, brokers and controllers that come and go."""
+"""Simulation of instances' storage: writers of any speed, lost reports, failing brokers and controllers."""

@@ -1,6 +1,6 @@
-"""Brokers with the real rooms, credits, ledger and shortening (decisions 92 and 114), over logs that are numbers.
+"""Simulated brokers with the real rooms, credits, ledger and shortening (decisions 92 and 114), over logs of numbers.
 
-`run(seed)` draws what happens; after every step the promises are checked. The clock is the simulator's.
+`run(seed)` draws the events and checks the promises after every step. The clock is simulated.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ REPLICAS: Final = 2
 STEP_MS: Final = 100
 REPORT_MS: Final = 1_000
 FLOOR_MS: Final = 20_000
-# What is stored at any moment, of what was bought.
+# Maximum of the stored bytes at any time, as a multiple of the bought bytes.
 MOST: Final = 1.02
 IDLE_MS: Final = 5_000
 TAKEN_AGAIN_MS: Final = 5_000
 PAST_MS: Final = 10_000
-# Of what was bought, however late reports are: a segment of each broker less than the release.
+# Minimum percentage that shortening leaves of the bought bytes: the release, less a segment of each broker.
 LEFT_PERCENT: Final = shortening.RELEASE_PERCENT - 10
-# Of a writer in a step.
+# Writes of a writer in one step.
 WRITES_MAX: Final = 10
 
 
 class Broken(AssertionError):
-    """A promise that was not kept, and when."""
+    """A broken promise and its time."""
 
 
 @dataclass
 class Log:
-    """A partition: its segments as [bytes, newest record], the active one last."""
+    """Log of a partition: its segments as [bytes, time of the newest record], the active one last."""
 
     leader: int
     segments: list[list[int]] = field(default_factory=lambda: [[0, 0]])
@@ -56,7 +56,7 @@ class Log:
 
 
 class Moment(NamedTuple):
-    """What an instance stored, and what was appended and freed until then. With replicas."""
+    """Bytes that an instance stored at a time, and had appended and freed until then, with replicas."""
 
     stored_bytes: int
     appended_bytes: int
@@ -65,7 +65,7 @@ class Moment(NamedTuple):
 
 @dataclass
 class Instance:
-    """`speed` is bytes a step of each writer; 0: nobody writes. `past`: the last ten seconds."""
+    """An instance. `speed` is the bytes per step of each writer, 0 for no writes; `past` are the last ten seconds."""
 
     name: str
     bought_bytes: int
@@ -104,9 +104,9 @@ class Broker:
 
 
 class World:
-    # For so long after a move nothing is deleted (`StorageShortening`).
+    # Time after a leader change in which nothing is deleted (`StorageShortening`).
     moved_ms = MOVED_MS
-    # Of reports, and of their answers.
+    # Probability that a report, or its answer, is lost.
     loss = 0.05
 
     def __init__(self, seed: int) -> None:
@@ -130,7 +130,7 @@ class World:
         bought_bytes = random.choice((200_000, 1_000_000, 20_000_000))
         return Instance(name, bought_bytes, random.random() < 0.6, logs)
 
-    # -- what brokers do -----------------------------------------------------------------------------------------------
+    # -- actions of brokers --------------------------------------------------------------------------------------------
 
     def used(self, broker: Broker, instance: Instance) -> int:
         return sum(log.size_bytes for log in instance.logs if log.leader == broker.id) * REPLICAS
@@ -162,36 +162,36 @@ class World:
         if is_everything:
             broker.everything_ms = self.now_ms
         measured = [
-            each
-            for each in self.instances
+            instance
+            for instance in self.instances
             if is_everything
-            or is_in_use(broker.credits.rooms[each.name])
-            or broker.measured_ms.get(each.name, 0) <= each.led_since_ms
+            or is_in_use(broker.credits.rooms[instance.name])
+            or broker.measured_ms.get(instance.name, 0) <= instance.led_since_ms
         ]
-        broker.measured_ms |= {each.name: self.now_ms for each in measured}
-        lines = broker.credits.lines({each.name: self.used(broker, each) for each in measured})
+        broker.measured_ms |= {instance.name: self.now_ms for instance in measured}
+        uses = broker.credits.lines({instance.name: self.used(broker, instance) for instance in measured})
         lost = self.random.random()
         if broker.is_paused or lost < self.loss:
             broker.credits.on_lost()
             broker.is_complete = False
             return
         broker.is_complete = broker.is_complete or is_everything
-        changes = self.answer(broker, lines)
+        changes = self.answer(broker, uses)
         if is_everything:
             self.unaware.discard(broker.id)
         if lost < 2 * self.loss:
             broker.credits.on_lost()
             broker.is_complete = False
         else:
-            broker.credits.apply(self.term, lines, changes)
+            broker.credits.apply(self.term, uses, changes)
             broker.answered_ms = self.now_ms
 
-    def answer(self, broker: Broker, lines: list[ReportedUse]) -> list[Change]:
-        bought = {each.name: Bought(each.bought_bytes, len(BROKERS)) for each in self.instances}
+    def answer(self, broker: Broker, uses: list[ReportedUse]) -> list[Change]:
+        bought = {instance.name: Bought(instance.bought_bytes, len(BROKERS)) for instance in self.instances}
         ledger, now_ms = self.ledger, self.now_ms
         ledger.on_brokers(BROKERS, now_ms)
         ledger.begin(broker.id, broker.epoch, broker.is_complete, now_ms)
-        changes = [ledger.take(broker.id, line, bought[line.instance_id], now_ms) for line in lines]
+        changes = [ledger.take(broker.id, use, bought[use.instance_id], now_ms) for use in uses]
         answered = {change.instance_id for change in changes}
         for name in ledger.to_review(broker.id):
             change = None if name in answered else ledger.review(broker.id, name, bought[name], now_ms)
@@ -199,7 +199,7 @@ class World:
         return changes
 
     def shorten(self, broker: Broker, instance: Instance) -> None:
-        """`StorageShortening` of one instance."""
+        """Shortens one instance as `StorageShortening` does."""
         name = instance.name
         total, room = broker.credits.totals.get(name), broker.credits.rooms[name]
         if total is None or broker.is_paused or not instance.shrinks:
@@ -220,7 +220,7 @@ class World:
         room.is_shortened = self.now_ms < broker.hope_until_ms.get(name, 0)
 
     def delete_oldest(self, broker: Broker, instance: Instance, figures: shortening.StorageFigures) -> int:
-        """How many segments went."""
+        """Deletes the oldest segments and returns their number."""
         logs = {
             (instance.name, at): [shortening.OldSegment(size * REPLICAS, newest) for size, newest in log.segments[:-1]]
             for at, log in enumerate(instance.logs)
@@ -242,7 +242,7 @@ class World:
             self.check_not_too_much(instance)
         return sum(chosen.values())
 
-    # -- what happens to them ------------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------------
 
     def elect(self) -> None:
         self.term += 1
@@ -256,8 +256,9 @@ class World:
             self.start(broker)
 
     def move(self) -> None:
-        """Another broker leads a partition; not again before all have reported what they see. Who stands still is away
-        by the time that others lead what it led.
+        """Moves the leadership of a partition, unless some broker has not reported since the last move or is paused.
+
+        A paused broker has left the cluster by the time others lead its partitions.
         """
         if not self.unaware and not any(broker.is_paused for broker in self.brokers.values()):
             self.unaware = set(BROKERS)
@@ -315,7 +316,7 @@ class World:
                     self.shorten(broker, instance)
 
     def finish(self) -> None:
-        """Nothing goes wrong any more, and all that is stored is deleted: records are taken again within 5 s."""
+        """Ends all faults and deletes everything stored: records must be accepted again within 5 s."""
         for broker in self.brokers.values():
             broker.is_paused = False
         self.loss = 0.0
@@ -329,12 +330,14 @@ class World:
         for _ in range(TAKEN_AGAIN_MS // STEP_MS):
             self.now_ms += STEP_MS
             self.report_due()
-            refused = [each for each in refused if self.write(*each, each[0].bought_bytes // 1_000) != OK]
+            refused = [pair for pair in refused if self.write(*pair, pair[0].bought_bytes // 1_000) != OK]
         if refused:
-            raise Broken(f"{refused[0][0].name} is refused {TAKEN_AGAIN_MS} ms after all was deleted")
+            raise Broken(
+                f"produces of {refused[0][0].name} are refused {TAKEN_AGAIN_MS} ms after all records were deleted"
+            )
 
     def close(self) -> None:
-        """There is nothing outside."""
+        """Does nothing: the run has no resources."""
 
     # -- promises ------------------------------------------------------------------------------------------------------
 
@@ -344,22 +347,25 @@ class World:
 
     def check_bought(self, instance: Instance) -> None:
         if instance.stored_bytes > instance.bought_bytes * MOST:
-            raise Broken(f"{self.now_ms} ms: {instance.stored_bytes:,} stored of {instance.bought_bytes:,}")
+            raise Broken(
+                f"{self.now_ms} ms: {instance.stored_bytes:,} bytes are stored of {instance.bought_bytes:,} bought"
+            )
 
     def check_age(self, gone: list[list[int]]) -> None:
         if any(self.now_ms - newest < FLOOR_MS for _, newest in gone):
-            raise Broken(f"{self.now_ms} ms: a record went that is younger than the floor")
+            raise Broken(f"{self.now_ms} ms: a record younger than the minimum age was deleted")
 
     def check_not_too_much(self, instance: Instance) -> None:
-        """With what came in the last ten seconds, so much is left. Reports may be as old that say what tenants have
-        deleted themselves.
+        """Checks that shortening leaves enough.
+
+        Bytes of the last ten seconds count as left, because reports of deletions by tenants may be that old.
         """
         left_bytes = max(
             at.stored_bytes + instance.appended_bytes - at.appended_bytes - (instance.freed_bytes - at.freed_bytes)
             for at in instance.past
         )
         if left_bytes * 100 < instance.bought_bytes * LEFT_PERCENT:
-            raise Broken(f"{self.now_ms} ms: shortened though {instance.stored_bytes:,} of {instance.bought_bytes:,}")
+            raise Broken(f"{self.now_ms} ms: shortened at {instance.stored_bytes:,} of {instance.bought_bytes:,} bytes")
 
 
 def run(seed: int, steps: int) -> World:

@@ -1,4 +1,4 @@
-"""A whole cluster in one thread: the engine's rooms over a clock, a network, disks and a ZooKeeper that one seed moves.
+"""Simulation of a whole cluster in one thread: the engine over a simulated clock, network, disks and ZooKeeper.
 
-Nothing here sleeps and nothing happens at the same time, so that the same seed takes the same steps.
+Nothing sleeps and nothing runs in parallel, so that a seed always takes the same steps.
 """

@@ -1,6 +1,6 @@
-"""One broker: its disk and place, which stay, and a process on them, which comes and goes.
+"""A simulated broker: a host with its disk, which stays, and a process on it, which is started and ends.
 
-The rooms are plugged together as `brokers.engine.assembly` does it, without sockets, threads and billing.
+The engine's parts are assembled as in `brokers.engine.assembly`, without sockets, threads and billing.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ FRAME_BYTES_MAX: Final = 1 << 20
 
 
 class FetcherContext:
-    """What all brokers of a run share. With `coordination` they coordinate groups and transactions, and notice when
-    they stood still.
+    """Context that all brokers of a run share.
+
+    With `coordination` they coordinate groups and transactions, and detect that they were paused.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class FetcherContext:
 
 
 def _config(broker_id: int, data_dir: Path, *, notices_pauses: bool) -> EngineConfig:
-    """What the rooms ask of it; listeners and quotas are not simulated."""
+    """Makes the part of a broker's configuration that is simulated, which excludes listeners and quotas."""
     return EngineConfig(
         broker_id=broker_id,
         cluster_id=CLUSTER_ID,
@@ -119,7 +120,7 @@ def _config(broker_id: int, data_dir: Path, *, notices_pauses: bool) -> EngineCo
 
 
 class _Tasks(dict[asyncio.Task[None], None]):
-    """Tasks of `BrokerServices`, in the order in which they began. One that fails is a fault."""
+    """Tasks of `BrokerServices` in the order of their starts. A task that fails is a fault."""
 
     def __init__(self, process: Process) -> None:
         super().__init__()
@@ -135,7 +136,7 @@ class _Tasks(dict[asyncio.Task[None], None]):
 
 
 class Process:
-    """One life. `is_listening` from its registration to its stop; `is_over` when it died or stopped."""
+    """One process of a broker. `is_listening` is True from its registration to its stop, `is_over` after its end."""
 
     def __init__(self, host: Host, around: FetcherContext) -> None:
         self.id = host.id
@@ -145,7 +146,7 @@ class Process:
         self.is_silent = False
         self.is_over = False
         self.has_stopped = False
-        # Asked to stop: what it leads goes to others, and it to nobody's help.
+        # True after a request to stop, when it hands over its leaderships.
         self.is_leaving = False
         self.fatal: str | None = None
         self.connections: dict[Accepted, None] = {}
@@ -160,7 +161,7 @@ class Process:
         loop.call_soon(self.keep, self._run())
 
     def _hold(self, dice: random.Random) -> None:
-        """What it stores, and what it knows of the cluster."""
+        """Makes its storage and its view of the cluster."""
         loop, clock = self.loop, self.clock
         self.tree = SessionTree(self.around.ensemble, self.id, loop)
         self.table = PartitionTable(
@@ -169,7 +170,7 @@ class Process:
                 broker_id=self.id,
                 cluster_id=CLUSTER_ID,
                 defaults={topic_bounds.SEGMENT_BYTES.broker_key: str(self.around.segment_bytes_min)},
-                # With every maintenance.
+                # Retention with every maintenance.
                 retention_interval_ms=0,
             )
         )
@@ -195,7 +196,7 @@ class Process:
         )
 
     def _assemble(self) -> None:
-        """In the order of `assembly.broker`."""
+        """Assembles the parts in the order of `assembly.broker`."""
         config = _config(self.id, self.host.disk.top / "data", notices_pauses=self.around.coordination is not None)
         self.replication = Replication(
             config,
@@ -210,7 +211,7 @@ class Process:
             self.coordination = Coordination(self.services, self._connect)
 
     def _join(self) -> None:
-        """Who decides, and who is registered."""
+        """Makes the controller and the registration."""
         clock = self.clock
         self.controller = ControllerLoop(
             store=self.store,
@@ -239,7 +240,7 @@ class Process:
         return Dialled(around.network, self.id, self.loop, broker.port, around.find, owner, f"b{self.id}")
 
     async def _forget_deleted(self) -> bool:
-        """As `assembly.disks`, with others' turns where a thread would write."""
+        """Writes checkpoints of deleted partitions like `assembly.disks`, yielding where a thread would write."""
         batch = self.table.flusher.plan_checkpoints()
         if batch is None:
             return True
@@ -254,7 +255,7 @@ class Process:
         self.around.world.after(0, self.host.kill, f"ended itself: {reason}")
 
     def keep(self, work: Any) -> None:
-        """As `lifecycle.Periodic`, like `every`."""
+        """Keeps a task like `lifecycle.Periodic`."""
         task = self.loop.create_task(work)
         self._tasks.append(task)
         task.add_done_callback(self._ended)
@@ -319,7 +320,7 @@ class Process:
             batch.finish()
 
     def stop(self) -> None:
-        """SIGTERM."""
+        """Stops the process like SIGTERM."""
         self.is_leaving = True
         self.loop.call_soon(self.keep, self._stop())
 
@@ -352,7 +353,7 @@ class Process:
 
 
 class Host:
-    """The machine of one broker id. `process` is None while there is none."""
+    """The machine of one broker id. `process` is None while none runs."""
 
     def __init__(self, id: int, home: Path, around: FetcherContext, tell: Callable[[str], object]) -> None:
         self.id = id
@@ -385,7 +386,7 @@ class Host:
         self.process = Process(self, self._around)
 
     def kill(self, how: str = "killed") -> None:
-        """kill -9: what was written stays written, the peers' connections are reset."""
+        """Kills the process like `kill -9`: written data stays, and connections of peers are reset."""
         if self.process is None:
             return
         for connection in tuple(self.process.connections):
@@ -404,7 +405,7 @@ class Host:
         self._around.ensemble.review()
 
     def cut_power(self) -> None:
-        """What was not on disk may be gone, and nobody is told that it died."""
+        """Cuts the power: data that was not on disk may be lost, and peers do not notice the end of connections."""
         process = self.process
         if process is not None:
             self._unplugged += list(process.connections)

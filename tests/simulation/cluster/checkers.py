@@ -1,4 +1,4 @@
-"""Looks at brokers and at ZooKeeper from outside, after every step: what may never be seen, whatever happened."""
+"""Checkers of brokers and ZooKeeper from outside, after every step: invariants that hold whatever happens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ_BYTES: int = 1 << 16
 
 
 class Seen:
-    """What one replica showed before: its high watermark, and how far its log was compared."""
+    """Last seen state of one replica: its high watermark, and the offset up to which its log was compared."""
 
     __slots__ = ("compared", "high_watermark", "partition")
 
@@ -31,8 +31,9 @@ class Seen:
 
 
 class Checkers:
-    """Of one topic, whatever else there is under its name. `look` after a step; raises BrokenPromise. `on_write` is to
-    hear of what is written into ZooKeeper.
+    """Checkers of one topic with its id.
+
+    Call `look` after a step; it raises BrokenPromise. `on_write` must be called for every write to ZooKeeper.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Checkers:
         self._paths = {paths.partition_state(self.topic.name, index): index for index in range(partitions)}
 
     def held(self, process: Process, index: int) -> Partition | None:
-        """What a broker has of the topic, unless its disk is gone."""
+        """Returns a broker's replica of a partition, None if it has none or its disk is offline."""
         partition = process.table.get(self.topic.name, index)
         if partition is None or partition.offline or self.topic.id not in (None, partition.topic_id):
             return None
@@ -71,7 +72,7 @@ class Checkers:
         try:
             self._check_state(index, state)
         except BrokenPromise as failure:
-            # Told by the next look: this is in the middle of somebody's request.
+            # Raised by the next look, because this is called during a broker's request.
             self.broken = self.broken or failure
         self._stated[index] = state
 
@@ -80,30 +81,34 @@ class Checkers:
         node = self._ensemble.tree.read(paths.topic(self.topic.name))
         replicas = topic_of(node.data).assignment[index] if node is not None else ()
         if not state.isr or not set(state.isr) <= set(replicas) or len(set(state.isr)) < len(state.isr):
-            raise BrokenPromise(f"{index} is written in sync with {state.isr} of replicas {replicas}")
+            raise BrokenPromise(f"the state of partition {index} has ISR {state.isr} with replicas {replicas}")
         if state.leader >= 0 and state.leader not in state.isr:
-            raise BrokenPromise(f"{index} is written to be led by {state.leader} out of {state.isr}")
+            raise BrokenPromise(
+                f"the state of partition {index} has leader {state.leader}, which is not in the ISR {state.isr}"
+            )
         if state.leader >= 0:
-            self._leads(index, state.leader_epoch, state.leader, "is written")
+            self._leads(index, state.leader_epoch, state.leader, "is written as leader")
         if before is not None:
             if state.leader_epoch < before.leader_epoch:
-                raise BrokenPromise(f"{index} goes back to epoch {state.leader_epoch} from {before.leader_epoch}")
+                raise BrokenPromise(
+                    f"the leader epoch of partition {index} fell from {before.leader_epoch} to {state.leader_epoch}"
+                )
             if state.controller_epoch < before.controller_epoch:
-                raise BrokenPromise(f"{index} is written by a controller of old")
+                raise BrokenPromise(f"the state of partition {index} is written by a deposed controller")
 
     def _leads(self, index: int, epoch: int, broker: int, how: str) -> None:
         known = self._leaders.setdefault((index, epoch), broker)
         if known != broker:
-            raise BrokenPromise(f"b{broker} {how} to lead {index} in epoch {epoch}, as b{known} does")
+            raise BrokenPromise(f"b{broker} {how} of partition {index} in epoch {epoch}, which b{known} leads")
 
     # -- brokers -------------------------------------------------------------------------------------------------------
 
     def look(self, hosts: dict[int, Host], others: Sequence[Checkers] = ()) -> None:
-        """`others` look as well: at what came of the same turns."""
-        all_of_them = (self, *others)
-        for item in all_of_them:
-            if item.broken is not None:
-                raise item.broken
+        """Checks all brokers that have run since the last look; `others` are checkers that check the same ones."""
+        checkers = (self, *others)
+        for checker in checkers:
+            if checker.broken is not None:
+                raise checker.broken
         for host in hosts.values():
             process = host.process
             if process is None or process.loop.is_paused:
@@ -111,13 +116,13 @@ class Checkers:
             if process.loop.faults:
                 raise BrokenPromise(process.loop.faults[0])
             if not process.loop.has_run:
-                # It is as it was at the last look.
+                # Unchanged since the last look.
                 continue
             process.loop.has_run = False
-            for item in all_of_them:
-                item.inspect(process)
-        for item in all_of_them:
-            item.inspect_isrs(hosts)
+            for checker in checkers:
+                checker.inspect(process)
+        for checker in checkers:
+            checker.inspect_isrs(hosts)
 
     def inspect(self, process: Process) -> None:
         for index in range(self.partitions):
@@ -133,37 +138,40 @@ class Checkers:
         high_watermark, end_offset = partition.high_watermark, partition.log_end_offset
         if high_watermark < seen.high_watermark:
             raise BrokenPromise(
-                f"{who} takes the high watermark of {index} back to {high_watermark} from {seen.high_watermark}"
+                f"{who} lowers the high watermark of partition {index} from {seen.high_watermark} to {high_watermark}"
             )
         if high_watermark > end_offset:
             raise BrokenPromise(
-                f"{who} has the high watermark of {index} at {high_watermark}, behind its end {end_offset}"
+                f"{who} has a high watermark of partition {index} ({high_watermark}) beyond its end ({end_offset})"
             )
         start_offset = partition.log_start_offset
         if not start_offset <= min(high_watermark, self.promises.start_max(index)):
             raise BrokenPromise(
-                f"{who} starts {index} at {start_offset}, which nobody gave up "
-                f"(below {self.promises.start_max(index)}, high watermark {high_watermark})"
+                f"{who} has a log start of partition {index} ({start_offset}) beyond the deleted records "
+                f"({self.promises.start_max(index)}) or the high watermark ({high_watermark})"
             )
         starts_seen = self.promises.starts_seen
         starts_seen[index] = max(starts_seen[index], start_offset)
         isr, replicas = partition.isr, partition.replicas
         if isr != replicas and not set(isr) <= set(replicas):
-            raise BrokenPromise(f"{who} has {isr} in sync of {replicas}")
+            raise BrokenPromise(f"{who} has ISR {isr} with replicas {replicas}")
         seen.high_watermark = high_watermark
         if partition.is_leader:
-            self._leads(index, partition.leader_epoch, process.id, "claims")
+            self._leads(index, partition.leader_epoch, process.id, "acts as leader")
             self._check_start(index, partition, start_offset, who)
         seen.compared = max(seen.compared, start_offset)
         if seen.compared < high_watermark:
             self._compare(process, index, partition, seen, high_watermark, who)
 
     def _check_start(self, index: int, partition: Partition, start_offset: int, who: str) -> None:
-        """Whoever leads, and is not just the last to hear that it does no more, has what is deleted deleted."""
+        """Checks that a leader, unless it was deposed without knowing it, has deleted what clients were told is
+        deleted.
+        """
         least, sent = self.promises.starts_min[index]
         if start_offset < least and partition.leader_epoch == self._stated[index].leader_epoch:
             raise BrokenPromise(
-                f"{who} leads {index} in epoch {partition.leader_epoch} from {start_offset} on, {sent} was told {least}"
+                f"{who} leads partition {index} in epoch {partition.leader_epoch} with log start {start_offset}, "
+                f"after {sent} was told {least}"
             )
 
     def _compare(self, process: Process, index: int, partition: Partition, seen: Seen, until: int, who: str) -> None:
@@ -174,19 +182,19 @@ class Checkers:
             elif partition.is_leader:
                 promises.commit(index, held, who)
             else:
-                # A follower heard of it before we looked at its leader, or its leader is gone.
-                promises.commit(index, held, f"{who}, following,")
+                # The follower learned the high watermark before this look at its leader, or its leader is gone.
+                promises.commit(index, held, f"follower {who}")
             seen.compared = held.last_offset + 1
 
     def read(self, process: Process, partition: Partition, start: int, until: int) -> list[Held]:
-        """The batches of a log from one offset to another."""
+        """Returns the batches of a log from offset `start` to offset `until`."""
         result: list[Held] = []
         self._disks.current = process.host.disk
         try:
             while start < until:
                 piece = partition.log.read(start, READ_BYTES, until, min_one_batch=True, wait=True)
                 if piece is None:
-                    raise BrokenPromise(f"b{process.id} has nothing at {partition.index}:{start}, below {until}")
+                    raise BrokenPromise(f"b{process.id} has no data at {partition.index}:{start}, below {until}")
                 batches = parse(os.pread(piece.fd, piece.length, piece.position))
                 piece.release()
                 if not batches:
@@ -198,7 +206,7 @@ class Checkers:
         return result
 
     def inspect_isrs(self, hosts: dict[int, Host]) -> None:
-        """Whoever is in sync, and lives as it did when that was written, holds everything that is committed."""
+        """Checks that every in-sync replica in the incarnation that the state names has all committed batches."""
         for index, state in self._stated.items():
             end = self.promises.end(index)
             if len(state.isr_broker_epochs) != len(state.isr):
@@ -212,14 +220,14 @@ class Checkers:
                     continue
                 if partition.log_end_offset < end:
                     raise BrokenPromise(
-                        f"b{id} is in sync with {index} ({state.isr}, epoch {state.leader_epoch}) and ends at "
-                        f"{partition.log_end_offset}, {end} is committed"
+                        f"b{id} is in the ISR of partition {index} ({state.isr}, epoch {state.leader_epoch}) with log "
+                        f"end {partition.log_end_offset}, below the committed end {end}"
                     )
 
     # -- at the end ----------------------------------------------------------------------------------------------------
 
     def equal_logs(self, hosts: dict[int, Host]) -> None:
-        """With nobody writing and everybody in sync, all logs are one, committed to its end."""
+        """Checks that without writes and with all replicas in sync, all logs are equal and committed to the end."""
         for index in range(self.partitions):
             state = self._stated[index]
             starts = set()
@@ -230,8 +238,8 @@ class Checkers:
                 start_offset = partition.log_start_offset
                 starts.add(start_offset)
                 held = self.read(process, partition, start_offset, partition.log_end_offset)
-                if held != [item for item in self.promises.committed[index] if item.last_offset >= start_offset]:
-                    raise BrokenPromise(f"b{id} holds another log of {index} than was committed")
+                if held != [batch for batch in self.promises.committed[index] if batch.last_offset >= start_offset]:
+                    raise BrokenPromise(f"the log of partition {index} on b{id} differs from the committed batches")
             if len(starts) > 1 and self.promises.is_kept:
-                raise BrokenPromise(f"the logs of {index} start at {sorted(starts)}")
+                raise BrokenPromise(f"the logs of partition {index} have different starts: {sorted(starts)}")
         self.promises.nothing_open()

@@ -1,6 +1,6 @@
-"""Producers that send again until they are answered, and consumers that read what is committed.
+"""Simulated producers, which retry until they are answered, and consumers, which read committed records.
 
-They live outside of all processes. Where a leader is they take from the image of any broker, which may be late.
+They run outside of all processes and find leaders in the image of any broker, which may be outdated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ANSWER_MS_MAX: Final = 1_000
 SETTLE_MS_MAX: Final = 600
 BACK_OFF_MS: Final = (10, 20, 50, 100)
 ACKS_ALL: Final = -1
-# Answers after which the same batch is sent again; everything else is an answer that must not be.
+# Errors after which the same batch is sent again; all others are faults.
 RETRIED: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -50,16 +50,16 @@ RETRIED: Final = frozenset(
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
-        # Of a leader that is behind; a reader whose records are not deleted may ask again, and so may who deletes.
+        # From a leader that is behind; readers whose records are not deleted, and deleters, may retry.
         ErrorCode.OFFSET_OUT_OF_RANGE,
-        # Of a leader that was deposed and does not know it: it lacks what the next one has.
+        # From a deposed leader that does not know it, and lacks the records of the next one.
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     }
 )
 
 
 class Client(ABC):
-    """One connection at a time to who is thought to lead partition `index`, one request at a time."""
+    """A client with one connection to the supposed leader of partition `index`, and one request at a time."""
 
     def __init__(
         self, name: str, index: int, around: FetcherContext, tell: Callable[[str], object], topic: Topic = ORDERS
@@ -70,9 +70,9 @@ class Client(ABC):
         self.tell = tell
         self.topic = topic
         self.leader_epoch = -1
-        # Requests that were sent and not answered: they may lie somewhere, and be taken up late.
+        # Requests that were sent and not answered, which may still be processed later.
         self.unanswered = 0
-        # Whoever answers the present request by the topic's name has the one with the id: he had it when it was sent.
+        # True if the broker that gets the current request by name had the topic with this id when it was sent.
         self.is_known = True
         self._target = -1
         self._link: Dialled | None = None
@@ -83,7 +83,7 @@ class Client(ABC):
         self._failures = 0
 
     def ask(self) -> None:
-        """Sends what `frame` makes, over the present connection or another one."""
+        """Sends the request that `frame` makes over the current connection or a new one."""
         self._waits = True
         self._attempt += 1
         self.around.world.after(ANSWER_MS_MAX * US_PER_MS, self._run_out, self._attempt)
@@ -113,7 +113,7 @@ class Client(ABC):
             return -1
         partition = topic.partitions[self.index]
         if partition.leader_epoch < self.leader_epoch:
-            # Clients do not go back to what they know to be over (KIP-320).
+            # Clients ignore leaders of an older epoch than they know (KIP-320).
             return -1
         self.leader_epoch = partition.leader_epoch
         return partition.leader
@@ -133,7 +133,7 @@ class Client(ABC):
         return held is not None and held.topic_id == self.topic.id
 
     def stop(self) -> None:
-        """Asks no more."""
+        """Sends no more requests."""
         self._waits = False
         self._attempt += 1
         self.hang_up()
@@ -185,7 +185,7 @@ class Client(ABC):
 
     @abstractmethod
     def sent(self) -> None:
-        """The request is on its way."""
+        """Called when the request is sent."""
 
     @abstractmethod
     def frame(self, correlation_id: int) -> bytes: ...
@@ -195,7 +195,7 @@ class Client(ABC):
 
 
 class Producer(Client):
-    """`is_idempotent` ones number their records, and may not find them twice or out of order."""
+    """A producer. If it `is_idempotent`, its records must not be duplicated or reordered."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class Producer(Client):
         self._batch = b""
         self._crc = 0
         self._count = 0
-        # Batches of which a request may still be on its way.
+        # Batches whose requests may still be on the way.
         self.strays: list[int] = []
 
     def produce(self, dice: random.Random) -> None:
@@ -243,15 +243,15 @@ class Producer(Client):
     def answered(self, buffer: memoryview, start: int, end: int) -> None:
         _, body = decode_response_header(ApiKey.PRODUCE, PRODUCE_VERSION, buffer, start, end)
         answer: Any = decode_response(ApiKey.PRODUCE, PRODUCE_VERSION, buffer, body, end)
-        line = answer.responses[0].partition_responses[0]
-        if line.error_code:
-            self.refused(line.error_code)
+        partition = answer.responses[0].partition_responses[0]
+        if partition.error_code:
+            self.refused(partition.error_code)
             return
         self.done()
         self._look_for_strays()
         if self.acks == ACKS_ALL and self.is_known:
-            self.tell(f"{self.name} has {self._count} records acknowledged at {self.index}:{line.base_offset}")
-            self._promises.acknowledged(self.index, line.base_offset, self._crc, self.name)
+            self.tell(f"{self.name} has {self._count} records acknowledged at {self.index}:{partition.base_offset}")
+            self._promises.acknowledged(self.index, partition.base_offset, self._crc, self.name)
 
     def stop(self) -> None:
         if self.is_busy:
@@ -264,7 +264,7 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Reads on where it stopped."""
+    """A consumer, which continues at its last position."""
 
     def __init__(
         self,
@@ -280,7 +280,7 @@ class Consumer(Client):
         self._asked_epoch = -1
 
     def sent(self) -> None:
-        """The answer is what counts."""
+        """Does nothing: only the response matters."""
 
     def consume(self) -> None:
         if not self.is_busy:
@@ -293,16 +293,18 @@ class Consumer(Client):
         version = fetch_version(self.topic)
         _, body = decode_response_header(ApiKey.FETCH, version, buffer, start, end)
         answer: Any = decode_response(ApiKey.FETCH, version, buffer, body, end)
-        line = answer.responses[0].partitions[0]
-        if line.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.position < self._promises.start_max(self.index):
+        partition = answer.responses[0].partitions[0]
+        if partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.position < self._promises.start_max(
+            self.index
+        ):
             self.tell(f"{self.name} does not find {self.index}:{self.position}")
             self.position = self._promises.start_max(self.index)
-        if line.error_code:
+        if partition.error_code:
             self.hang_up()
-            self.refused(line.error_code)
+            self.refused(partition.error_code)
             return
         self.done()
-        for held in parse(line.records or b""):
+        for held in parse(partition.records or b""):
             if held.last_offset >= self.position:
                 self._promises.read(self.index, self.position, held, self.name)
                 self.position = held.last_offset + 1

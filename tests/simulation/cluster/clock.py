@@ -1,5 +1,5 @@
-"""Time that moves by hand, and the event loop of each process on it. One thread; what is due at one time goes in the
-order in which it was asked for.
+"""Simulated time, and an event loop for each process on it. Everything runs in one thread; calls that are due at the
+same time are made in the order of their requests.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Any, Final
 
 US_PER_MS: Final = 1_000
 US_PER_S: Final = 1_000_000
-# The wall clock when a run begins.
+# Wall clock at the beginning of a run.
 BEGAN_MS: Final = 1_700_000_000_000
-# So many calls without time going by: somebody waits for itself.
+# Calls at one time, above which the run is in an endless loop.
 CALLS_AT_ONCE_MAX: Final = 100_000
 
 
 class Killed(BaseException):
-    """The process is no more; nobody below may catch it."""
+    """The process was killed; no code of the engine may catch this."""
 
 
 class Livelock(AssertionError):
-    """The world is busy without end."""
+    """The simulation makes calls endlessly without time passing."""
 
 
 class Handle:
-    """A call to come. `loop` is whose it is, None for the world's own; `call` is None when it was cancelled."""
+    """A scheduled call of `loop`, or of the world with None; `call` is None after it was cancelled."""
 
     __slots__ = ("arguments", "call", "loop")
 
@@ -49,7 +49,7 @@ class Handle:
 
 
 class Message(Handle):
-    """What a process finds in one of its sockets."""
+    """A call for data in a socket of a process."""
 
     __slots__ = ()
 
@@ -57,8 +57,9 @@ class Message(Handle):
 
 
 class World:
-    """Everything that is going to happen. `now_us` counts from the beginning of the run. `turn` is the process whose
-    calls are being made, None when it is nobody's.
+    """All scheduled calls. `now_us` counts from the beginning of the run.
+
+    `turn` is the process whose call is being made, None for calls of the world.
     """
 
     def __init__(self) -> None:
@@ -67,7 +68,7 @@ class World:
         self._coming: list[tuple[int, int, Handle]] = []
         self._numbers = count(1)
         self._ready: deque[Handle] = deque()
-        # A call that is made as soon as the present one is over.
+        # Schedules a call right after the current one.
         self.soon: Callable[[Handle], object] = self._ready.append
 
     @property
@@ -75,7 +76,7 @@ class World:
         return self.now_us // US_PER_MS
 
     def waiting(self) -> Iterable[Handle]:
-        """Calls that are about to be made."""
+        """Returns the calls that are due."""
         return tuple(self._ready)
 
     def at(self, due_us: int, handle: Handle) -> Handle:
@@ -83,11 +84,11 @@ class World:
         return handle
 
     def after(self, delay_us: int, call: Callable[..., object], *arguments: Any) -> Handle:
-        """A call of the world's own."""
+        """Schedules a call of the world."""
         return self.at(self.now_us + delay_us, Handle(None, call, arguments))
 
     def run_for(self, delay_us: int) -> None:
-        """Lets that much time go by, and everything happen that is due in it."""
+        """Advances the time and makes all calls that become due."""
         end_us = self.now_us + delay_us
         try:
             self._run_until(end_us)
@@ -97,7 +98,7 @@ class World:
         self.now_us = end_us
 
     def _run_until(self, end_us: int) -> None:
-        """Most of a run is spent here, so nothing of the usual case is a function of its own."""
+        """Makes the calls until a time; without helper functions, because most of a run is spent here."""
         ready, coming = self._ready, self._coming
         calls = 0
         while True:
@@ -105,7 +106,7 @@ class World:
                 calls += 1
                 if calls > CALLS_AT_ONCE_MAX:
                     raise Livelock(
-                        f"{calls} calls at {self.now_ms} ms, the next ones {[_sent(item) for item in ready]}"
+                        f"{calls} calls at {self.now_ms} ms, the next ones {[_sent(waiting) for waiting in ready]}"
                     )
                 handle = ready.popleft()
                 call = handle.call
@@ -137,7 +138,7 @@ class World:
                 except Killed:
                     loop.is_dying = True
                 if loop.is_dying:
-                    # Also when a task kept `Killed` for itself.
+                    # Also if a task swallowed `Killed`.
                     self.turn = None
                     loop.on_death()
 
@@ -148,7 +149,7 @@ def _sent(handle: Handle) -> str:
 
 
 def _never_begun(handle: Handle) -> None:
-    """The first step of a task that will not come: nobody is to wonder later why it was not awaited."""
+    """Closes the coroutine of a task that will never start, so that no warning is given for it."""
     task = getattr(handle.call, "__self__", None)
     work = task.get_coro() if isinstance(task, asyncio.Task) else None
     if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
@@ -156,14 +157,14 @@ def _never_begun(handle: Handle) -> None:
 
 
 def _nothing() -> None:
-    """Most processes have no disk that ends them."""
+    """Does nothing; the `on_death` of processes whose disk does not kill them."""
 
 
 class ProcessLoop(asyncio.AbstractEventLoop):
-    """The loop of one process. While it is paused its calls wait; after its end they never come.
+    """Event loop of one process. While it is paused its calls wait; after its end they are dropped.
 
-    `disk` is what the functions of `os` serve in its turns. Once it `is_dying` its present call is the last, and
-    `on_death` ends it. `has_run` says that it had a turn; whoever looks at processes from outside resets it.
+    `disk` is the disk that the functions of `os` use in its turns. Once it `is_dying` the current call is the last one,
+    and `on_death` ends it. `has_run` is set by its turns and reset by checkers.
     """
 
     def __init__(self, world: World, name: str, disk: Any = None, on_death: Callable[[], object] = _nothing) -> None:
@@ -175,20 +176,20 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self.on_death = on_death
         self.is_over = False
         self.is_paused = False
-        # One of both.
+        # True if it is paused or over.
         self.is_still = False
         self.is_dying = False
         self.has_run = True
         self.held: list[Handle] = []
         self.faults: list[str] = []
 
-    # -- whether it runs -----------------------------------------------------------------------------------------------
+    # -- pausing -------------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
         self.is_paused = self.is_still = True
 
     def resume(self, *, messages_first: bool) -> None:
-        """What was held comes now: in its order, or first what lies in the sockets and then what is overdue."""
+        """Makes the held calls now: in their order, or first those for sockets and then overdue timers."""
         self.is_paused = False
         self.is_still = self.is_over
         held, self.held = self.held, []
@@ -198,7 +199,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             self._world.soon(handle)
 
     def hold(self, handle: Handle) -> None:
-        """A call whose time came while the process stands still."""
+        """Keeps a call that became due while the process is paused."""
         if self.is_over:
             _never_begun(handle)
         else:
@@ -214,7 +215,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def message_at(self, due_us: int, call: Callable[..., object], *arguments: Any) -> Handle:
         return self._at(due_us, Message(self, call, arguments))
 
-    # -- what asyncio asks of a loop -----------------------------------------------------------------------------------
+    # -- interface of asyncio ------------------------------------------------------------------------------------------
 
     def time(self) -> float:
         return self._world.now_us / US_PER_S
@@ -229,7 +230,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return self._at(due_us, Handle(self, callback, args))
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        # Never early: who finds that its time has not come would ask for the same time again.
+        # Never early: a caller that finds its deadline not reached would schedule the same time again.
         due_us = max(self._world.now_us, int(when * US_PER_S) + 1)
         return self._at(due_us, Handle(self, callback, args))
 
@@ -240,7 +241,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return asyncio.Task(coro, loop=self)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
-        """At once: threads of the engine only wait for disks."""
+        """Runs the function at once: threads of the engine only wait for disks."""
         future = self.create_future()
         try:
             future.set_result(func(*args))
@@ -258,14 +259,14 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return self.is_over
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """What nobody caught. A task that went with its process is no fault."""
+        """Records an unhandled error as a fault, except after the end of the process."""
         error = context.get("exception")
         if error is not None and not self.is_over:
             self.faults.append(f"{context.get('message')}: {error!r}")
 
 
 class ProcessClock:
-    """A process's clocks: the wall clock may jump, the other one does not. `clock.Clock` fits."""
+    """Clocks of a process, of which the wall clock may jump; implements the engine's `clock.Clock`."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -1,5 +1,6 @@
-"""Topics of a tenant that come and go: made, grown, deleted, made again under the same name, while everything else goes
-wrong. ZooKeeper tells which of them live; whoever asked may never hear of it.
+"""Topics of a tenant that are created, grown, deleted and created again under the same name during faults.
+
+ZooKeeper shows which of them exist, because the results of requests may be lost.
 """
 
 from __future__ import annotations
@@ -21,28 +22,29 @@ from tests.simulation.cluster.promises import BrokenPromise
 from tests.simulation.cluster.topic_incarnations import PARTITIONS_MAX, Life, Strays
 
 INSTANCE: Final = "ins-7k2m9qxa"
-# The second is stored under a hash, and its name in a document of its own.
+# The second topic has a hashed internal name, and a document with its name.
 NAMES: Final = ("parcels", "h.letters")
 PARTITIONS: Final = (1, 2, 3)
 REPLICAS: Final = (1, 2, 3)
-# A machine without power takes what only it has, and nobody promised more.
+# With one replica, records may be lost in a power cut, which is not a fault.
 REPLICAS_OF_WHICH_ONE_MAY_GO: Final = (2, 3)
 MIN_INSYNC: Final = (1, 1, 2)
-# How often a step is somebody's who has to do with these topics, and how often it is an operator's among these.
+# Share of the steps that concern these topics, and share of an operator's steps among these.
 SHARE: Final = 0.25
 VERBS_SHARE: Final = 0.15
 WEIGHTS: Final = {"create": 6, "delete": 2, "make_again": 5, "grow": 2}
 PRODUCERS_SHARE: Final = 0.8
 DELETERS_SHARE: Final = 0.05
-# How often, and how soon again, somebody asks who is refused because a broker knows the topic still.
+# Number and interval of retries after a refusal because a broker still knows the topic.
 ATTEMPTS_MAX: Final = 40
 ATTEMPT_S: Final = 0.02
 DELETED_MS: Final = ("1", "1000", "60000")
 
 
 class Comings:
-    """`states` are of partitions that live; `checkers` look at their brokers. Has dice of its own, so that runs without
-    such topics take the steps they took.
+    """Topics that are created and deleted. `states` are those of existing partitions; `checkers` check their replicas.
+
+    It has its own random numbers, so that runs without such topics take the same steps as before.
     """
 
     def __init__(self, dice: random.Random, around: FetcherContext, tell: Callable[[str], object]) -> None:
@@ -60,7 +62,7 @@ class Comings:
         self._broken: BrokenPromise | None = None
 
     def open(self, hosts: list[int]) -> None:
-        """The tenant's instance is there."""
+        """Creates the tenant's instance."""
         ports = {id: 9_000 + id for id in hosts}
         document = InstanceDocument(
             generation=1, produce_bps=1 << 40, consume_bps=1 << 40, capacity_bytes=1 << 40, ports=ports
@@ -83,7 +85,7 @@ class Comings:
         incarnation = self.incarnations.get(name)
         if data is None:
             if incarnation is not None:
-                self._broken = self._broken or BrokenPromise(f"{name} is gone, and nobody marked it for deletion")
+                self._broken = self._broken or BrokenPromise(f"{name} was removed without a mark for deletion")
                 self._end(name)
             return
         if incarnation is not None:
@@ -134,7 +136,7 @@ class Comings:
             dice.choice(incarnation.consumers).consume()
 
     def _process(self) -> Process | None:
-        """Of a broker that an operator may ask."""
+        """Returns the process of a broker that serves an operator, None without one."""
         hosts = self._around.hosts.values()
         ready = [host.process for host in hosts if host.process and host.is_running and host.process.is_listening]
         return self.dice.choice(ready) if ready else None
@@ -210,11 +212,11 @@ class Comings:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Nobody begins anything any more."""
+        """Begins no further actions."""
         self._is_over = True
 
     def pending(self) -> str:
-        """What is left of topics that are gone, or is missing of those that live; "" if nothing is."""
+        """Returns what is left of deleted topics or missing of existing ones, "" if nothing is."""
         for incarnation in self.incarnations.values():
             for client in (*incarnation.producers, *incarnation.deleters):
                 if client.is_busy:

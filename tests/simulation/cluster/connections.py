@@ -1,7 +1,6 @@
-"""Connections to a broker: whole frames each way, answered one after the other, as `network.connection` does it.
+"""Simulated connections to a broker: whole frames in each direction, answered in order as by `network.connection`.
 
-`dial` is what followers (`replication.ports.Connect`) and clients call; the other end is the engine's own `Session` of
-the cluster's identity.
+Followers and clients call `dial`; the other end is the engine's `Session` with the cluster's identity.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ if TYPE_CHECKING:
 
 CONNECT_MS_MAX: Final = 1_000
 HELLO: Final = "hello"
-# The end of a connection; a frame is bytes.
+# Marks the end of a connection between frames, which are bytes.
 BYE: Final = "bye"
 SIZE_BYTES: Final = 4
-# The network itself serves them; the first is a follower's or a client's, the second the process that listens.
+# Finds the process that listens at a place.
 FindProcess = Callable[[Place], "Process | None"]
 
 
 def _nobody() -> None:
-    """Whoever answered at once need not know that the connection went."""
+    """Does nothing; the `on_closed` of responses that were complete at once."""
 
 
 class Owner(Protocol):
@@ -46,7 +45,7 @@ class Owner(Protocol):
 
 
 class Dialled:
-    """The side that asked for the connection; `ports.Link` fits. `loop` None: a client outside of all processes."""
+    """The connecting side, with the interface of a follower's link. `loop` is None for a client."""
 
     def __init__(
         self,
@@ -120,7 +119,7 @@ class Dialled:
 
 
 class PendingResponse:
-    """An answer in its place among the others, None until it is there."""
+    """A response in the order of the requests; None until it is complete."""
 
     def __init__(self, accepted: Accepted, frame: bytes | None, on_closed: Callable[[], object]) -> None:
         self._accepted = accepted
@@ -134,7 +133,7 @@ class PendingResponse:
 
 
 class Accepted:
-    """The broker's side; `handlers.context.Channel` fits. Frames wait while one is being answered."""
+    """The broker's side; implements `handlers.context.Channel`. Frames wait while one is being answered."""
 
     peer_host = "127.0.0.1"
 
@@ -150,7 +149,7 @@ class Accepted:
         self.client = ""
         self.session: Session | None = None
         self._process = process
-        # Of the cluster's own identity, which never queues.
+        # Turns of the cluster's own identity, which never queues.
         self.turns = InstanceTurns(None)
         self._busy = False
         self._is_going = False
@@ -209,14 +208,14 @@ class Accepted:
         self._answered()
 
     def defer(self, on_closed: Callable[[], object]) -> PendingResponse:
-        """The next requests are processed, and answered behind this one."""
+        """Lets the next requests be processed, and answered after this one."""
         pending = PendingResponse(self, None, on_closed)
         self._pending.append(pending)
         self._answered()
         return pending
 
     def complete_soon(self) -> None:
-        # Not inside the append or the answer that settled it.
+        # Not during the append or the response that completed it.
         if not self.closed:
             self._process.loop.call_soon(self._apply)
 
@@ -249,13 +248,13 @@ class Accepted:
             self._answered()
 
     def hold(self, count: int) -> None:
-        """Memory is not simulated."""
+        """Does nothing: memory is not simulated."""
 
     def release(self) -> None:
-        """As `hold`."""
+        """Does nothing: memory is not simulated."""
 
     def hold_frame(self) -> None:
-        """As `hold`."""
+        """Does nothing: memory is not simulated."""
 
     def close(self, reason: str) -> None:
         if not self.closed:
@@ -279,7 +278,7 @@ class Accepted:
             self.session.on_closed()
 
     def reset(self) -> None:
-        """The process is gone: nobody here does anything any more, the other side is told."""
+        """Ends the connection because the process is gone; the other side is notified."""
         self.closed = True
         self.to_server.close()
         self.to_client.send(BYE)

@@ -1,4 +1,4 @@
-"""Owners of a topic who give up what lies below an offset (DeleteRecords, LOG-46), one for each partition."""
+"""Clients that delete the records below an offset (DeleteRecords, LOG-46), one for each partition."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.simulation.cluster.clients import Client
 from tests.simulation.cluster.promises import Promises
 from tests.simulation.cluster.records import DELETE_RECORDS_VERSION, ORDERS, Topic, delete_records_frame
 
-# How long the leader may wait for its followers.
+# Time-out of a request, during which the leader waits for its followers.
 FOLLOWERS_MS_MAX: Final = 600
-# Not more of the log than this at a time.
+# Maximum number of records that one request deletes.
 RECORDS_MAX: Final = 30
 
 
 class Deleter(Client):
-    """Asks again until it is told that everything below its offset is gone."""
+    """A client that retries until the records below its offset are reported as deleted."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Deleter(Client):
         self.ask()
 
     def sent(self) -> None:
-        """The answer is what counts."""
+        """Does nothing: only the response matters."""
 
     def frame(self, correlation_id: int) -> bytes:
         return delete_records_frame(correlation_id, self.topic.name, self.index, self.offset, FOLLOWERS_MS_MAX)
@@ -52,11 +52,11 @@ class Deleter(Client):
     def answered(self, buffer: memoryview, start: int, end: int) -> None:
         _, body = decode_response_header(ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, buffer, start, end)
         answer: Any = decode_response(ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, buffer, body, end)
-        line = answer.topics[0].partitions[0]
-        if line.error_code:
-            self.refused(line.error_code)
+        partition = answer.topics[0].partitions[0]
+        if partition.error_code:
+            self.refused(partition.error_code)
             return
         self.done()
-        self.tell(f"{self.name} is told that {self.index} starts at {line.low_watermark}")
+        self.tell(f"{self.name} is told that {self.index} starts at {partition.low_watermark}")
         if self.is_known:
-            self._promises.gone(self.index, line.low_watermark, self.name)
+            self._promises.gone(self.index, partition.low_watermark, self.name)

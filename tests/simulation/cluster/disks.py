@@ -1,6 +1,6 @@
-"""The disks of a cluster: each recorded as `tests.simulation.disk` does, and each to be broken by itself.
+"""Disks of a simulated cluster, each recorded by `tests.simulation.disk` and breakable by itself.
 
-The functions of `os` are replaced once for a whole run; they serve the disk of the process that runs at that moment.
+The functions of `os` are replaced once for a whole run; they use the disk of the process that is running.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ Real = Callable[..., Any]
 
 
 class ProcessDisk(Disk):
-    """`dies_in` operations from now its process is killed, in the middle of a write if there is one; None: it is not.
-    `fails`: it says EIO to what is to be made durable.
+    """Disk of a process. After `dies_in` operations the process is killed, in the middle of a write; None for never.
+
+    With `fails` the next fsync raises EIO.
     """
 
     def __init__(self, top: Path) -> None:
@@ -50,7 +51,7 @@ class ProcessDisk(Disk):
         return answer
 
     def _may(self, op: Op) -> None:
-        """Raises what comes of this operation instead."""
+        """Raises the error or death that replaces an operation, if any."""
         if self.is_dead:
             raise Killed
         if self.dies_in is not None:
@@ -62,7 +63,7 @@ class ProcessDisk(Disk):
 
     def _write(self, real: Real, fd: int, data: Any) -> int:
         if self.dies_in == 0 and len(data) > 1 and fd in self._nodes and not self.is_dead:
-            # The last thing that this process does, and it does half of it.
+            # The last operation of this process, of which it does half.
             self.dies_in = None
             super()._write(real, fd, bytes(data)[: len(data) // 2])
             self._die()
@@ -70,9 +71,7 @@ class ProcessDisk(Disk):
 
 
 class Disks:
-    """A context manager: the functions of `os` serve the disk of whoever has its turn, or `current` for whoever looks
-    on from outside.
-    """
+    """Context manager in which the functions of `os` use the disk of the running process, or `current` for checkers."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -106,8 +105,9 @@ NOTHING_KEPT: Final = 0.3
 
 
 def after_power_cut(disk: ProcessDisk, dice: random.Random, home: Path) -> ProcessDisk:
-    """The disk as the machine finds it again, in a directory of its own: of what was not synced something may be left,
-    of each file and of each directory what came first.
+    """Returns the disk after a power cut, in a directory of its own.
+
+    Unsynced changes may be left in part: of each file and of each directory the first ones.
     """
     unsynced = Unsynced(disk.start, disk.ops, len(disk.ops))
     names: dict[int, list[Op]] = {}

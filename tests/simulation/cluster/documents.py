@@ -1,4 +1,4 @@
-"""What lies in ZooKeeper, as the run itself reads it after every step: each document is parsed once."""
+"""Cache of parsed ZooKeeper documents, which the run reads after every step."""
 
 from __future__ import annotations
 

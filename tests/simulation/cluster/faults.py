@@ -1,7 +1,7 @@
-"""What goes wrong, and what operators do: each a verb of a run. A verb answers what it did, "" when it cannot be done.
+"""Faults and operators' actions, each a verb of a run. A verb returns what it did, "" if it was not possible.
 
-kill -9 may hit anybody at any time: what was written stays. A machine without power, and a disk that fails to make
-durable, lose what was written but not flushed; of those the promise covers one at a time, with the others in sync.
+`kill -9` may hit any broker at any time: written data stays. A power cut and a failing fsync lose data that was not
+flushed; the promises cover one such loss at a time, with the other replicas in sync.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.simulation.cluster.network import ZOOKEEPER
 if TYPE_CHECKING:
     from tests.simulation.cluster.stage import Stage
 
-# How often each is chosen among the verbs that do harm.
+# Weights of the verbs in the random choice.
 WEIGHTS: Final = {
     "crash": 4, "torn_write": 3, "start": 24, "power_cut": 4, "fsync_error": 2, "pause": 4, "resume": 16,
     "one_way_partition": 5, "isolate": 2, "mend": 16, "slow_link": 2, "session_expiry": 4, "clock_jump": 2,
@@ -28,27 +28,27 @@ WEIGHTS: Final = {
 
 
 class Faults:
-    """The verbs. `heal` undoes whatever is broken. Clocks jump by one of JUMPS_MS."""
+    """The verbs. `heal` ends all faults. Clocks jump by one of JUMPS_MS."""
 
     JUMPS_MS: tuple[int, ...] = (-3_600_000, -5_000, 700, 30_000, 3_600_000)
 
     def __init__(self, run: Stage) -> None:
         self._run = run
         self._dice: random.Random = run.dice
-        # Whoever lost what was not flushed, until the ISRs know only its next life.
+        # The broker that lost unflushed data and its incarnation, until no ISR has that incarnation.
         self._lossy: tuple[int, int] | None = None
 
     def do(self, verb: str) -> str:
         return str(getattr(self, verb)())
 
-    # -- whom ----------------------------------------------------------------------------------------------------------
+    # -- targets -------------------------------------------------------------------------------------------------------
 
     def _one(self, fits: Callable[[Host], bool]) -> Host | None:
         fitting = [host for host in self._run.hosts.values() if fits(host)]
         return self._dice.choice(fitting) if fitting else None
 
     def _may_die(self, host: Host) -> bool:
-        """While one machine has lost something, the others must stay."""
+        """True if a host may be killed; while one has lost data, the others must stay alive."""
         return host.process is not None and not self._is_lossy()
 
     def _is_lossy(self) -> bool:
@@ -66,7 +66,7 @@ class Faults:
         return False
 
     def _may_lose(self) -> Host | None:
-        """Somebody whose every record others are in sync with, and nobody is in trouble."""
+        """Returns a host that may lose unflushed data: others are in sync with all of it, and there is no fault."""
         run = self._run
         if (
             not run.power_may_be_cut
@@ -94,7 +94,7 @@ class Faults:
         return f"b{host.id}"
 
     def torn_write(self) -> str:
-        """Killed at one of its next operations on the disk; a write is done by half."""
+        """Kills a process at one of its next disk operations; a write is done in half."""
         host = self._one(lambda host: self._may_die(host) and host.is_running and host.disk.dies_in is None)
         if host is None:
             return ""
@@ -117,7 +117,7 @@ class Faults:
         return f"b{host.id}"
 
     def fsync_error(self) -> str:
-        """The disk says no once; the process ends, and what it did not get down is gone."""
+        """Fails one fsync; the process ends, and unflushed data is lost."""
         host = self._may_lose()
         if host is None or host.process is None:
             return ""
@@ -159,7 +159,7 @@ class Faults:
         return f"from {source} to {target}"
 
     def isolate(self) -> str:
-        """From the other brokers, not from ZooKeeper."""
+        """Isolates a broker from the other brokers, not from ZooKeeper."""
         if self._is_lossy():
             return ""
         ids = list(self._run.hosts)
@@ -268,7 +268,7 @@ class Faults:
         task = process.loop.create_task(work)
 
         def done(task: asyncio.Task[Any]) -> None:
-            # Refused, or ZooKeeper away: an operator would see it.
+            # Refused, or ZooKeeper is down, which an operator would see.
             if not task.cancelled():
                 task.exception()
 

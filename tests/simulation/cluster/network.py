@@ -1,6 +1,7 @@
-"""Ways between processes: each direction of a connection keeps its order, is late by chance, and may be cut by itself.
+"""Simulated network: each direction of a connection keeps its order, has random delays, and may be cut by itself.
 
-What is sent over a cut way waits, as TCP would send it again; a connection ends when one of its sides ends it or dies.
+Data that is sent over a cut direction waits, as with TCP's retransmission. A connection ends when one side closes it or
+dies.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from tests.simulation.cluster.clock import US_PER_MS, Handle, Message, ProcessLoop, World
 
-# Where a process is: brokers by their id, ZooKeeper, the clients.
+# Location of a process: a broker id, ZooKeeper or the clients.
 Place = int
 ZOOKEEPER: Final = 0
 CLIENTS: Final = -1
@@ -21,7 +22,7 @@ DELAY_US_RANGE: Final = DELAY_US_MAX - DELAY_US_MIN
 
 
 class Network:
-    """`cut` holds directions, `slow_ms` what some of them take in addition."""
+    """The network. `cut` has the cut directions, `slow_ms` the additional delays of slow ones."""
 
     def __init__(self, world: World, dice: random.Random) -> None:
         self.world = world
@@ -32,7 +33,7 @@ class Network:
         self._on_change: list[Callable[[], object]] = []
 
     def on_change(self, call: Callable[[], object]) -> None:
-        """Called whenever a way was cut or mended."""
+        """Adds a callback that is called after each cut or repair."""
         self._on_change.append(call)
 
     def delay_us(self, source: Place, target: Place) -> int:
@@ -49,7 +50,7 @@ class Network:
         self._changed()
 
     def mend(self, source: Place | None = None, target: Place | None = None) -> None:
-        """One direction, or all."""
+        """Repairs one direction, or all."""
         if source is None or target is None:
             self.cut.clear()
         else:
@@ -70,7 +71,7 @@ class Network:
 
 
 class Way:
-    """One direction of one connection. `loop` is the receiver's."""
+    """One direction of a connection; `loop` is the receiver's."""
 
     __slots__ = ("_deliver", "_last_us", "_loop", "_network", "_waiting", "ends", "is_closed")
 
@@ -119,6 +120,6 @@ class Way:
                 self._post(message)
 
     def close(self) -> None:
-        """Nothing of it arrives any more."""
+        """Drops everything that has not arrived."""
         self.is_closed = True
         self._waiting.clear()

@@ -1,4 +1,4 @@
-"""Sets of objects gone through in the same order by every run; by default that is a matter of addresses."""
+"""Deterministic iteration over sets of objects, whose order otherwise depends on memory addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from brokers.engine.partitions.partition import Partition
 
 
 class InOrder:
-    """From its making until `close`."""
+    """Makes the hashes of engine objects deterministic until `close`."""
 
     def __init__(self) -> None:
         numbers: dict[int, int] = {}

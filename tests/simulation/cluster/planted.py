@@ -1,4 +1,4 @@
-"""Mistakes that people have made with replication, planted one at a time: the simulator must find each."""
+"""Known mistakes in replication, planted one at a time; the simulator must find each."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ Plant = Callable[[pytest.MonkeyPatch], object]
 
 
 def skip_truncation(patch: pytest.MonkeyPatch) -> None:
-    """A follower whose log left the leader's keeps what it has and goes on behind it."""
+    """Makes a follower with a diverging log keep its records and continue after them."""
     patch.setattr(follower_session, "_divergence", lambda partition, wanted: None)
 
 
 def acknowledge_early(patch: pytest.MonkeyPatch) -> None:
-    """acks=all is answered when the leader has it."""
+    """Acknowledges acks=all as soon as the leader has the records."""
     patch.setattr(append, "ACKS_ALL", None)
 
 
 def high_watermark_from_leader(patch: pytest.MonkeyPatch) -> None:
-    """What the leader has is taken for committed."""
+    """Treats everything that the leader has as committed."""
     patch.setattr(Leadership, "committed", lambda leadership, end_offset: end_offset)
 
 
 def ignore_leader_epoch(patch: pytest.MonkeyPatch) -> None:
-    """Whoever asks is served, whatever epoch it believes in, and takes every answer, whatever epoch it asked in."""
+    """Serves requests of any leader epoch, and accepts responses to requests of any leader epoch."""
     refusal = Partition.refusal
     patch.setattr(Partition, "refusal", lambda partition, epoch: refusal(partition, NO_EPOCH))
     patch.setattr(Followed, "was_asked_in_this_epoch", lambda followed: followed.asked is not None)
 
 
 def act_on_stale_isr(patch: pytest.MonkeyPatch) -> None:
-    """A leader takes the ISR that it is about to write for the one that holds."""
+    """Makes a leader use an ISR that it has proposed and not written yet."""
 
     def count(leadership: Any) -> None:
         proposed = leadership.proposed
@@ -52,7 +52,7 @@ def act_on_stale_isr(patch: pytest.MonkeyPatch) -> None:
 
 
 def tell_starts_early(patch: pytest.MonkeyPatch) -> None:
-    """A follower says that it has deleted records when a crash may still bring them back."""
+    """Makes a follower report deleted records that a crash may still bring back."""
     patch.setattr(PersistedLogStartOffsets, "see_to", lambda starts, followed: None)
     wanted = Followed.wanted
 
@@ -64,7 +64,7 @@ def tell_starts_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_log_of_the_name(patch: pytest.MonkeyPatch) -> None:
-    """Who finds a log under the name of a topic takes it for the topic's, whatever id it has."""
+    """Makes a broker use a log with the name of a topic, whatever topic id it has."""
     hold = PartitionTable._hold
 
     def held(table: PartitionTable, topic: str, index: int, topic_id: bytes, *rest: Any, **more: Any) -> Partition:
@@ -77,7 +77,7 @@ def keep_log_of_the_name(patch: pytest.MonkeyPatch) -> None:
 
 
 def write_by_versions_alone(patch: pytest.MonkeyPatch) -> None:
-    """A leader writes its ISR over the state of whatever topic has its name and its version by now."""
+    """Makes a leader write its ISR over the state of another topic that has the same name and version."""
     patch.setattr(
         isr_writes, "operations_of", lambda writes: [operation for write in writes for operation in write.operations()]
     )

@@ -1,4 +1,4 @@
-"""Batches as the simulator tells them apart: by where they lie, who led, and the checksum of what they hold."""
+"""Batches as the simulator identifies them: by offsets, leader epoch and the checksum of their contents."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record, build_batch
 
 TOPIC = "orders"
-# Version 13 asks for a topic by its id.
+# Version 13 fetches a topic by its id.
 PRODUCE_VERSION, FETCH_VERSION, FETCH_BY_ID_VERSION, DELETE_RECORDS_VERSION = 9, 12, 13, 2
 
 
 class Topic(NamedTuple):
-    """Of all that ever have this name the one with this id; without an id there is only one."""
+    """A topic by name and id; without an id there is only one of this name."""
 
     name: str
     id: bytes | None = None
@@ -30,7 +30,7 @@ ORDERS = Topic(TOPIC)
 
 
 class Held(NamedTuple):
-    """A batch in a log. `crc` covers everything but its offsets and its leader epoch."""
+    """A batch in a log; `crc` covers everything except its offsets and its leader epoch."""
 
     base_offset: int
     last_offset: int
@@ -45,7 +45,7 @@ class Held(NamedTuple):
 
 
 def parse(data: bytes | memoryview) -> list[Held]:
-    """The whole batches at the front of `data`."""
+    """Parses the complete batches at the start of `data`."""
     result, position = [], 0
     while position + layout.HEADER_BYTES <= len(data):
         # fmt: off

@@ -1,4 +1,4 @@
-"""One run: a cluster, its clients, and a seed that says what happens next. `history` tells it in words."""
+"""A run of the cluster simulation: brokers, clients and faults chosen by a seed. `history` describes it in words."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ from tests.simulation.cluster.stage import BOOT_MS_MAX, Stage
 PARTITIONS: Final = 2
 BROKERS: Final = (3, 3, 3, 4)
 MIN_INSYNC: Final = (2, 2, 2, 1)
-# Of each partition: how many producers with (acks, whether idempotent).
+# Producers of each partition as (acks, is idempotent).
 PRODUCERS: Final = ((-1, True), (-1, True), (-1, False), (1, False), (0, False))
-# How often a step is a client's.
+# Share of steps that are a client's.
 CLIENTS_SHARE: Final = 0.85
 PRODUCERS_SHARE: Final = 0.85
-# How often a client's step is that of somebody who deletes records. In most runs nobody does: what is deleted is not
-# compared any more.
+# Share of deleters among clients' steps. Most runs have none, because deleted records are not compared any more.
 DELETERS_SHARES: Final = (0.0, 0.0, 0.02)
-# How much each replica keeps of a log, -1 for all: five segments, or so little that nothing is left of what a broker
-# has that was away.
+# Retained bytes of each log, -1 for all: five segments, or so few that nothing is left of the log of a broker that was
+# down.
 RETENTION_BYTES: Final = (-1, -1, -1, -1, 7_500, 2_000)
-# How often a tenant's topics come and go as well.
+# Share of runs in which a tenant's topics are created and deleted.
 COMINGS_SHARE: Final = 1 / 3
-# In so much time of a cluster in which nobody asks for anything no more is written than this: into ZooKeeper, and
-# operations on a disk. A flush of everything and its checkpoints are part of it.
+# Span in which an idle cluster may make at most these numbers of writes to ZooKeeper and operations on a disk. These
+# include one flush of everything with its checkpoints.
 QUIET_MS: Final = 4_000
 QUIET_TRANSACTIONS_MAX: Final = 4
 QUIET_OPERATIONS_MAX: Final = 120
@@ -42,7 +41,7 @@ QUIET_SPANS_MAX: Final = 3
 
 
 class ClusterRun(Stage):
-    """`step` raises BrokenPromise."""
+    """A run of a cluster; `step` raises BrokenPromise."""
 
     segments_are_small = True
 
@@ -116,11 +115,11 @@ class ClusterRun(Stage):
             self.comings.on_write(path, data, session)
 
     def check(self) -> None:
-        """Nothing that the steps do not check."""
+        """Does nothing: the steps check everything."""
 
     def finish(self) -> None:
-        """Everything is mended and everybody comes back: then all is in order again, in bounded time."""
-        self.tell("** everything is mended")
+        """Ends all faults and starts all brokers; the cluster must recover in bounded time."""
+        self.tell("** all faults end")
         self.faults.heal()
         if self.comings is not None:
             self.comings.close()
@@ -132,23 +131,24 @@ class ClusterRun(Stage):
             self._stay_quiet()
 
     def _stay_quiet(self) -> None:
-        """Nobody writes the same thing for ever: what was left to do, as leaders that go back and checkpoints that are
-        due, is done in one of a few spans.
+        """Checks that an idle cluster stops writing.
+
+        Remaining work, such as preferred leaders and due checkpoints, must be done within a few spans.
         """
         for _ in range(QUIET_SPANS_MAX):
             written = self._written_in_a_span()
             if not written:
                 return
-        raise BrokenPromise(f"{written} with nobody about")
+        raise BrokenPromise(f"an idle cluster wrote {written}")
 
     def _written_in_a_span(self) -> str:
-        """What was too much of it, "" if nothing was."""
+        """Lets a span pass and returns what was written too much, "" if nothing was."""
         disks = {host.id: host.disk for host in self.hosts.values()}
         transactions, operations = self.ensemble.tree.zxid, {id: len(disk.ops) for id, disk in disks.items()}
         self.world.run_for(QUIET_MS * US_PER_MS)
         self.look()
         if pending := self._pending():
-            raise BrokenPromise(f"out of order with nobody about: {pending}")
+            raise BrokenPromise(f"an idle cluster has pending work: {pending}")
         transactions = self.ensemble.tree.zxid - transactions
         done = {id: len(disk.ops) - operations[id] for id, disk in disks.items()}
         is_much = transactions > QUIET_TRANSACTIONS_MAX or max(done.values()) > QUIET_OPERATIONS_MAX

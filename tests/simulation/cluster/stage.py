@@ -1,4 +1,4 @@
-"""What every run of a cluster has: a world, brokers on it, verbs that do harm, and a history in words."""
+"""Base of all runs of a cluster: a world, brokers, faults, and a history in words."""
 
 from __future__ import annotations
 
@@ -26,23 +26,24 @@ from tests.simulation.cluster.promises import BrokenPromise
 from tests.simulation.cluster.zookeeper import Ensemble
 
 BOOT_MS_MAX: Final = 20_000
-# After everything is healed.
+# Time to recover after all faults have ended.
 SETTLE_MS_MAX: Final = 60_000
 SETTLE_STEP_MS: Final = 250
-# How long a step takes.
+# Durations of a step.
 STEP_MS: Final = (0, 1, 2, 3, 5, 5, 8, 8, 10, 20, 30, 60)
-# The rare step that lets time-outs run out.
+# Probability of a long step, in which time-outs expire.
 LONG_CHANCE: Final = 0.03
 LONG_MS: Final = (150, 400, 800)
 
-# Brokers' `log.segment.bytes.min`.
+# `log.segment.bytes.min` of the brokers.
 SMALL_SEGMENT_BYTES_MIN: Final = 1
 SEGMENT_BYTES_MIN: Final = 16 * 1024
 
 
 class Stage(ABC):
-    """Everything here is broken promises: they are raised by whatever lets time go by. `close` gives back what a run
-    takes from the process, whatever happened.
+    """Base of a run. All methods that let time pass raise BrokenPromise.
+
+    `close` restores what a run changes in the Python process, and must be called in any case.
     """
 
     def __init__(self, seed: int, coordination: CoordinatorSettings | None = None) -> None:
@@ -60,36 +61,36 @@ class Stage(ABC):
 
     @abstractmethod
     def look(self) -> None:
-        """Raises BrokenPromise if something is seen that may never be."""
+        """Checks the invariants. Raises BrokenPromise."""
 
     @abstractmethod
     def some_topic(self) -> str:
-        """One that an operator does something to."""
+        """Returns a topic for an operator's action."""
 
     @abstractmethod
     def states(self) -> Mapping[Any, PartitionStateDocument]:
-        """Of all partitions that must not lose anything, by ZooKeeper."""
+        """Returns the states in ZooKeeper of all partitions that must not lose records."""
 
-    # Of these the leader's cleaner may take whole epochs away. A follower that still has them goes back to where it
-    # knows the leader's epochs (KIP-279), and what it lets go is not the last word about anything.
+    # Compacted topics, of which the leader's cleaner may remove whole epochs. A follower that still has them truncates
+    # to an epoch that the leader knows (KIP-279), and loses no latest record of a key.
     compacted: Collection[str] = ()
 
-    # Without it some machine may hold the only copy of something.
+    # False if a machine may have the only copy of some records.
     power_may_be_cut = True
 
-    # A run writes some kilobytes, and its logs are to have several segments all the same.
+    # True to have several segments in a log, although a run writes only some kilobytes.
     segments_are_small = False
 
-    # -- what a run takes from the process -----------------------------------------------------------------------------
+    # -- state of the Python process -----------------------------------------------------------------------------------
 
     def open(self) -> None:
         self._collects = gc.isenabled()
-        # What a dead process leaves behind must go when it dies, and not at some other moment of another run.
+        # Objects of a dead process must be freed when it dies, and not at a random time in another run.
         gc.disable()
         structlog.configure(
             processors=[self._hear], wrapper_class=structlog.BoundLogger, cache_logger_on_first_use=False
         )
-        # A process that is killed had calls that it had not begun with.
+        # Coroutines of a killed process are never awaited.
         self._warnings = warnings.catch_warnings()
         self._warnings.__enter__()
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
@@ -110,7 +111,7 @@ class Stage(ABC):
         self.history.append(f"{self.world.now_us / 1_000_000:9.4f} {text}")
 
     def _hear(self, _logger: Any, level: str, event: dict[str, Any]) -> Any:
-        """What the engine logs is part of the history."""
+        """Adds log events of the engine to the history."""
         if level != "debug":
             turn = self.world.turn
             who = "" if turn is None else f"{turn.name} "
@@ -123,7 +124,7 @@ class Stage(ABC):
     # -- the beginning -------------------------------------------------------------------------------------------------
 
     def come_up(self, count: int, home: Path) -> None:
-        """`count` brokers, all registered."""
+        """Starts `count` brokers and waits until all are registered."""
         for id in range(1, count + 1):
             self.hosts[id] = Host(id, home / f"b{id}", self.around, self.tell)
         for host in self.hosts.values():
@@ -136,7 +137,7 @@ class Stage(ABC):
         return process
 
     def create(self, name: str, assignment: dict[int, tuple[int, ...]], config: dict[str, str]) -> None:
-        """Asks for a topic; it is there later."""
+        """Requests the creation of a topic, which exists later."""
         creator = self.first()
         self.tell(f"{name} is {assignment} with {config}")
         work = creator.store.create_topic(
@@ -150,26 +151,26 @@ class Stage(ABC):
                 return
             self.world.run_for(20 * US_PER_MS)
             self.look()
-        raise BrokenPromise(f"not within {ms_max} ms: {what}")
+        raise BrokenPromise(f"within {ms_max} ms this did not happen: {what}")
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def harm(self, do: Callable[[str], str], verb: str) -> None:
-        """What a verb did comes before what it caused."""
+        """Performs a verb; the history has its description before its consequences."""
         at = len(self.history)
         done = do(verb)
         if done:
             self.history.insert(at, f"{self.world.now_us / 1_000_000:9.4f} ** {verb.replace('_', ' ')}: {done}")
 
     def go_on(self) -> None:
-        """Lets the time of one step go by."""
+        """Lets the time of one step pass."""
         dice = self.dice
         ms = dice.choice(LONG_MS) if dice.random() < LONG_CHANCE else dice.choice(STEP_MS)
         self.world.run_for(ms * US_PER_MS + dice.randrange(US_PER_MS))
         self.look()
 
     def complete(self, pending: Callable[[], str], ms_max: int = SETTLE_MS_MAX) -> None:
-        """Everybody comes back, until `pending` has nothing to say any more."""
+        """Starts all brokers and lets time pass until `pending` returns ""."""
         for _ in range(0, ms_max, SETTLE_STEP_MS):
             for host in self.hosts.values():
                 host.start()
@@ -177,9 +178,9 @@ class Stage(ABC):
             self.look()
             if not pending():
                 return
-        raise BrokenPromise(f"not in order {ms_max} ms after everything was mended: {pending()}")
+        raise BrokenPromise(f"{ms_max} ms after the end of all faults, work is still pending: {pending()}")
 
-    # -- how it stands, by ZooKeeper -----------------------------------------------------------------------------------
+    # -- state by ZooKeeper --------------------------------------------------------------------------------------------
 
     def states_of(self, topic: str, partitions: int) -> dict[int, PartitionStateDocument]:
         result = {}
@@ -190,7 +191,7 @@ class Stage(ABC):
         return result
 
     def incomplete_partition(self, topic: str, index: int, state: PartitionStateDocument) -> str:
-        """Why a partition is not led, replicated by all and committed to its end; "" if it is."""
+        """Returns why a partition is not led, fully replicated and committed to its end; "" if it is."""
         ends = []
         replicas = set(state.isr)
         for host in self.hosts.values():
@@ -219,7 +220,7 @@ class Stage(ABC):
         return True
 
     def is_same_incarnation(self, state: PartitionStateDocument) -> bool:
-        """Whether everybody in sync lives as when that was written."""
+        """True if all in-sync replicas run in the incarnations that the state names."""
         if len(state.isr) != len(state.isr_broker_epochs):
             return False
         for id, epoch in zip(state.isr, state.isr_broker_epochs, strict=True):

@@ -1,5 +1,6 @@
-"""One life of a tenant's topic: from its node in ZooKeeper until somebody marks it for deletion. Who makes one again
-under its name begins another incarnation, with another id, promises and clients of its own.
+"""Incarnation of a tenant's topic: from its node in ZooKeeper until it is marked for deletion.
+
+A topic that is created again under the name is another incarnation, with its own id, promises and clients.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from tests.simulation.cluster.promises import Promises
 from tests.simulation.cluster.records import Topic
 
 PARTITIONS_MAX: Final = 4
-# Of each partition: a producer with these acks.
+# Producers of each partition, by their acks.
 ACKS: Final = (-1, -1, 1)
 
 
 class Strays(NamedTuple):
-    """Requests by name that the next topic of it may take up: batches, and (partition, offset) to delete to."""
+    """Requests by name that the next topic of this name may process: batches, and deletions as (partition, offset)."""
 
     batches: frozenset[int] = frozenset()
     deletions: frozenset[tuple[int, int]] = frozenset()
 
 
 class Life:
-    """`number` tells the lives of a run apart. `strays` may come out of earlier lives of the name."""
+    """One incarnation of a topic, with a `number` in the run. `strays` are requests of earlier incarnations."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class Life:
         self.grow(document)
 
     def grow(self, document: TopicDocument) -> None:
-        """Clients come to the partitions that it has now."""
+        """Adds clients for new partitions."""
         around, promises, tell, topic = self._around, self.promises, self._tell, self.topic
         for index in range(self.checkers.partitions, len(document.assignment)):
             for acks in ACKS:
@@ -69,7 +70,7 @@ class Life:
         self.checkers.grow(len(document.assignment))
 
     def end(self) -> Strays:
-        """Nobody counts on it any more; answers what may still come of its requests."""
+        """Stops the clients and returns their requests that may still be processed."""
         for client in (*self.producers, *self.consumers, *self.deleters):
             client.stop()
         batches = {crc for producer in self.producers for crc in producer.strays}

@@ -1,4 +1,4 @@
-"""What ZooKeeper keeps: nodes with versions, transactions that happen whole or not at all, one-shot watches."""
+"""Data of the simulated ZooKeeper: nodes with versions, atomic transactions, one-shot watches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Undo = Callable[[], object]
 
 
 class Stored:
-    """One node. `sent` is how readers see it, made when the first one asks after a change."""
+    """One node. `sent` is its form for readers, made at the first read after a change."""
 
     __slots__ = ("children", "created_ms", "czxid", "data", "made", "mzxid", "owner", "sent", "version")
 
@@ -23,13 +23,13 @@ class Stored:
         self.owner = owner
         self.created_ms = created_ms
         self.children: dict[str, None] = {}
-        # Children ever made: what the next sequential one is called.
+        # Number of children ever created, the number of the next sequential one.
         self.made = 0
         self.sent: Node | None = None
 
 
 class Written(NamedTuple):
-    """A transaction that happened. `touched`: paths written or removed; `listed`: paths whose children are others."""
+    """A committed transaction: `touched` are written or removed paths, `listed` paths whose children have changed."""
 
     paths: list[str]
     touched: list[str]
@@ -37,7 +37,7 @@ class Written(NamedTuple):
 
 
 class StoredTree:
-    """One copy, as all sessions see it. `on_write(path, data)` hears of every node made or set (None: removed)."""
+    """The tree that all sessions see. `on_write(path, data)` is called for every write, with None for a removal."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Stored] = {"/": Stored(b"", 0, 0, 0)}
@@ -62,7 +62,7 @@ class StoredTree:
         return [path for path, node in self.nodes.items() if node.owner == session]
 
     def commit(self, operations: Sequence[Operation], session: int, now_ms: int) -> Written:
-        """Raises TreeError of the first operation that fails; nothing is written then."""
+        """Commits operations atomically. Raises the TreeError of the first operation that fails."""
         self.zxid += 1
         undo: list[Undo] = []
         written = Written([], [], [])

@@ -1,7 +1,7 @@
-"""ZooKeeper as brokers meet it: sessions over a network that may fail, answers in order, watches that fire once.
+"""Simulated ZooKeeper: sessions over an unreliable network, responses in order, one-shot watches.
 
-A request whose connection is lost may have happened or not. What is asked while there is no connection is sent when
-there is one again, also if whoever asked gave up meanwhile; so does kazoo.
+A request whose connection is lost may have been carried out or not. Requests without a connection are sent when there
+is one again, even if the caller has given up meanwhile, as kazoo does.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tests.simulation.cluster.network import ZOOKEEPER, Network, Place
 from tests.simulation.cluster.tree import StoredTree
 
 SESSION_TIMEOUT_MS: Final = 600
-# A client gives its connection up after this much silence.
+# Silence after which a client closes its connection.
 SILENCE_MS: Final = SESSION_TIMEOUT_MS * 2 // 3
 RECONNECT_MS: Final = 50
-# How often a reading of many nodes has somebody else's write in the middle.
+# Probability that a read of many nodes is interrupted by another session's write.
 SPLIT_CHANCE: Final = 0.3
 
 CONNECT, CONNECTED, EXPIRED, REQUEST, ANSWER, FIRED, CLOSE = range(7)
@@ -31,7 +31,7 @@ _NOT_ASKED: Final = (None, Handle(None, list, ()))
 
 
 class Connection:
-    """Between one session's client and the ensemble."""
+    """Connection between a session's client and the ensemble."""
 
     def __init__(self, client: SessionTree, ensemble: Ensemble) -> None:
         network = ensemble.network
@@ -46,7 +46,7 @@ class Connection:
 
 
 class Ensemble:
-    """The server's side. `down`: nobody answers, and nobody's session ends."""
+    """The servers. While the ensemble is down it answers no requests and expires no sessions."""
 
     def __init__(self, world: World, network: Network, dice: random.Random) -> None:
         self.world = world
@@ -58,14 +58,14 @@ class Ensemble:
         self._connections: dict[int, Connection] = {}
         self._expiries: dict[int, Handle] = {}
         self._last_session = 0
-        # (path, whether its children are watched) -> who gets which token.
+        # (path, watches its children) -> connections and their tokens.
         self._watches: dict[tuple[str, bool], list[tuple[Connection, int]]] = {}
         network.on_change(self.review)
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     def review(self) -> None:
-        """Who is not heard any more has until the time-out; call after anything changed about processes or ways."""
+        """Starts or cancels the time-outs of sessions; to be called after changes of processes or the network."""
         for session_id, client in tuple(self._clients.items()):
             heard = self.is_down or (session_id in self._connections and client.can_be_heard)
             expiry = self._expiries.get(session_id)
@@ -78,7 +78,7 @@ class Ensemble:
                 client.expect_silence()
 
     def expire(self, session_id: int, notified_after_ms: int = 0) -> None:
-        """The session ends; its client may hear of it late."""
+        """Expires a session; its client may be notified late."""
         client = self._clients.pop(session_id, None)
         if client is None:
             return
@@ -90,11 +90,11 @@ class Ensemble:
         self._commit([], session_id, ends=True)
 
     def session_of(self, client: SessionTree) -> int:
-        """As the server knows it."""
+        """Returns a client's session id in the servers."""
         return next((id for id, known in self._clients.items() if known is client), NO_SESSION)
 
     def write(self, operations: Sequence[Operation]) -> None:
-        """By somebody who is no broker."""
+        """Writes operations of a client that is no broker."""
         self._commit(operations, NO_SESSION)
 
     def stop(self) -> None:
@@ -111,7 +111,7 @@ class Ensemble:
         self.review()
 
     def detach(self, connection: Connection) -> None:
-        """The client gave the connection up."""
+        """Ends a connection that its client has closed."""
         if self._connections.get(connection.session_id) is connection:
             del self._connections[connection.session_id]
             self._forget_watches(connection)
@@ -197,7 +197,7 @@ class Ensemble:
 
 
 class SessionTree:
-    """The client's side, a `cluster.tree.Tree`. `is_running` answers whether its process can be heard at all."""
+    """The client of a session; implements `cluster.tree.Tree`. `is_running` returns True if its process can send."""
 
     def __init__(self, ensemble: Ensemble, place: Place, loop: ProcessLoop) -> None:
         self.place = place
@@ -207,7 +207,7 @@ class SessionTree:
         self._connection: Connection | None = None
         self._is_up = False
         self._numbers = 0
-        # What is asked, by its number, and when its time has run out.
+        # Open requests by number, with their time-outs.
         self._asked: dict[int, tuple[asyncio.Future[Any], Handle]] = {}
         self._unsent: list[tuple[Any, ...]] = []
         self._watches: dict[int, Watch] = {}
@@ -226,7 +226,7 @@ class SessionTree:
     # -- the connection ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Raises StoreUnavailable."""
+        """Connects. Raises StoreUnavailable."""
         self._connect()
         try:
             async with asyncio.timeout(SESSION_TIMEOUT_MS / 1_000):
@@ -288,7 +288,7 @@ class SessionTree:
             self._connect()
 
     def expect_silence(self) -> None:
-        """Nothing gets through from here on; unless that changes, the connection is given up in a while."""
+        """Starts the time-out after which a silent connection is closed."""
         self._silences += 1
         self.loop.call_later(SILENCE_MS / 1_000, self._give_up, self._silences)
 
@@ -297,7 +297,7 @@ class SessionTree:
             self.lose(self._connection)
 
     def lose(self, connection: Connection) -> None:
-        """The connection is no more; the session may live on."""
+        """Handles the loss of the connection; the session may continue."""
         if connection is not self._connection:
             return
         was_up, self._is_up = self._is_up, False
@@ -368,7 +368,7 @@ class SessionTree:
         if len(paths) > 1 and dice.random() < SPLIT_CHANCE:
             at = dice.randrange(1, len(paths))
             first = self.loop.create_task(self._ask_later("get_many", paths[:at]))
-            # If the rest fails, nobody asks what became of the first.
+            # If the rest fails, the result of the first is not retrieved.
             first.add_done_callback(_seen)
             rest: list[Node | None] = await self._ask("get_many", paths[at:])
             return [*await first, *rest]

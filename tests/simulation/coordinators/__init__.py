@@ -1,3 +1,1 @@
-"""Groups and transactions on the simulated cluster: the engine's coordinators, clients that come and go, and checkers
-that know what was promised.
-"""
+"""Simulation of groups and transactions on the simulated cluster: coordinators, unreliable clients, and checkers."""

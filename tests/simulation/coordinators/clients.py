@@ -1,7 +1,6 @@
-"""A client is a process of its own: it may be paused, and killed with or without its peers hearing of it.
+"""Simulated clients as processes of their own, which may be paused, and killed with or without notice to their peers.
 
-It is written as a coroutine. Where leaders and coordinators are it takes from the image of any broker, which may be
-late.
+A client is a coroutine. It finds leaders and coordinators in the image of any broker, which may be outdated.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from tests.simulation.cluster.connections import Dialled
 from tests.simulation.cluster.network import CLIENTS
 from tests.simulation.cluster.promises import BrokenPromise
 
-# Longer than any rebalance, commit or append may take.
+# Maximum time of a request, longer than any rebalance, commit or append.
 ANSWER_MS_MAX: Final = 3_000
 NOBODY: Final = -1
 
 
 class Gone(Exception):
-    """No answer. Whether it was done is not known."""
+    """There is no response, so that the outcome is unknown."""
 
 
 class Setting:
-    """What all clients of a run share. `disturbed_us`: until then something was wrong in the cluster."""
+    """Context that all clients of a run share. `disturbed_us` is the time of the last fault in the cluster."""
 
     def __init__(self, around: FetcherContext, tell: Callable[[str], object]) -> None:
         self.around = around
@@ -43,12 +42,12 @@ class Setting:
         return self.around.world.now_us
 
     def anybody(self) -> Process | None:
-        """A broker whose image is asked."""
+        """Returns a broker whose image is used, None without one."""
         living = [host.process for host in self.around.hosts.values() if host.process and host.process.is_listening]
         return self.dice.choice(living) if living else None
 
 
-class _Asked:
+class _Request:
     __slots__ = ("answer", "api_key", "correlation_id", "deadline", "frame", "sent_us", "version")
 
     def __init__(self, api_key: int, version: int, correlation_id: int, frame: bytes, sent_us: int) -> None:
@@ -62,43 +61,43 @@ class _Asked:
 
 
 class _Connection:
-    """Requests to one broker, answered in order."""
+    """A connection to one broker, with responses in order."""
 
     def __init__(self, machine: Machine, broker: int) -> None:
         self._machine = machine
         self._broker = broker
-        self._asked: deque[_Asked] = deque()
+        self._pending: deque[_Request] = deque()
         self._is_up = False
         around = machine.setting.around
         self.link = Dialled(around.network, CLIENTS, machine.loop, broker, around.find, self, machine.name)
 
-    def request(self, asked: _Asked) -> None:
-        self._asked.append(asked)
+    def request(self, request: _Request) -> None:
+        self._pending.append(request)
         if self._is_up:
-            self.link.send(asked.frame)
+            self.link.send(request.frame)
 
     def on_up(self) -> None:
         self._is_up = True
-        for asked in self._asked:
-            self.link.send(asked.frame)
+        for request in self._pending:
+            self.link.send(request.frame)
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
-        asked = self._asked.popleft()
-        answered, body = decode_response_header(asked.api_key, asked.version, buffer, start, end)
-        assert answered == asked.correlation_id, "answers come in order"
-        if asked.deadline is not None:
-            asked.deadline.cancel()
-        if not asked.answer.done():
-            asked.answer.set_result(decode_response(asked.api_key, asked.version, buffer, body, end))
+        request = self._pending.popleft()
+        answered, body = decode_response_header(request.api_key, request.version, buffer, start, end)
+        assert answered == request.correlation_id, "answers come in order"
+        if request.deadline is not None:
+            request.deadline.cancel()
+        if not request.answer.done():
+            request.answer.set_result(decode_response(request.api_key, request.version, buffer, body, end))
 
     def on_down(self, reason: str) -> None:
         self._machine.forget(self._broker, self)
-        for asked in self._asked:
-            if asked.deadline is not None:
-                asked.deadline.cancel()
-            if not asked.answer.done():
-                asked.answer.set_exception(Gone(reason))
-        self._asked.clear()
+        for request in self._pending:
+            if request.deadline is not None:
+                request.deadline.cancel()
+            if not request.answer.done():
+                request.answer.set_exception(Gone(reason))
+        self._pending.clear()
 
     def hang_up(self) -> None:
         self.link.close()
@@ -106,7 +105,7 @@ class _Connection:
 
 
 class Machine:
-    """`is_over` when it was killed or has nothing more to do."""
+    """A client process; `is_over` is True after it was killed or has finished."""
 
     def __init__(self, name: str, setting: Setting) -> None:
         self.name = name
@@ -149,7 +148,7 @@ class Machine:
         self.loop.resume(messages_first=self.dice.random() < 0.5)
 
     def kill(self, *, silently: bool = False) -> None:
-        """`silently`: its machine is gone, and nobody closes its connections."""
+        """Kills the client; with `silently` its machine is gone, so that its connections are not closed."""
         self.is_over = True
         self.end(silently=silently)
 
@@ -161,16 +160,16 @@ class Machine:
                 connection.link.close()
         self._connections.clear()
         if self._task is not None:
-            # A process that is killed does not say that it had more to do.
+            # Suppresses the warning about the unfinished task of a killed process.
             self._task._log_destroy_pending = False  # type: ignore[attr-defined]
 
-    # -- what it does --------------------------------------------------------------------------------------------------
+    # -- actions -------------------------------------------------------------------------------------------------------
 
     async def sleep(self, ms: int) -> None:
         await asyncio.sleep(ms / 1_000)
 
     async def rest(self) -> None:
-        """Before it tries again."""
+        """Waits before a retry."""
         await self.sleep(self.dice.choice((10, 20, 40, 80)))
 
     def coordinator(self, kind: int, id: str) -> int:
@@ -183,7 +182,7 @@ class Machine:
         return NOBODY if image is None else image.partitions[index].leader
 
     async def ask(self, broker: int, api_key: int, version: int, message: Any) -> Any:
-        """The response. Raises Gone."""
+        """Sends a request and returns the response. Raises Gone."""
         if broker < 0:
             await self.rest()
             raise Gone("nobody to ask")
@@ -193,19 +192,19 @@ class Machine:
         self._correlation_id += 1
         body = encode_request(api_key, version, message)
         frame = encode_request_frame(api_key, version, self._correlation_id, self.name, body)
-        asked = _Asked(api_key, version, self._correlation_id, frame, self.setting.now_us)
-        asked.deadline = self.loop.call_later(ANSWER_MS_MAX / 1_000, self._run_out, broker, connection, asked)
-        connection.request(asked)
-        return await asked.answer
+        request = _Request(api_key, version, self._correlation_id, frame, self.setting.now_us)
+        request.deadline = self.loop.call_later(ANSWER_MS_MAX / 1_000, self._run_out, broker, connection, request)
+        connection.request(request)
+        return await request.answer
 
-    def _run_out(self, broker: int, connection: _Connection, asked: _Asked) -> None:
+    def _run_out(self, broker: int, connection: _Connection, request: _Request) -> None:
         setting = self.setting
-        waited_us = setting.now_us - asked.sent_us
-        # Longer than that: it was paused itself, and its answer may lie in its socket.
-        if asked.sent_us > setting.disturbed_us and waited_us < (ANSWER_MS_MAX + 5) * US_PER_MS:
+        waited_us = setting.now_us - request.sent_us
+        # After a longer wait the client itself was paused, and the response may be in its socket.
+        if request.sent_us > setting.disturbed_us and waited_us < (ANSWER_MS_MAX + 5) * US_PER_MS:
             raise BrokenPromise(
-                f"{self.name} is not answered by b{broker} to {type_of(asked)} of {asked.sent_us / 1e6:.4f}, "
-                f"and nothing was wrong since {setting.disturbed_us / 1e6:.4f}"
+                f"{self.name} got no answer from b{broker} to {type_of(request)} of {request.sent_us / 1e6:.4f}; "
+                f"the last fault was at {setting.disturbed_us / 1e6:.4f}"
             )
         connection.hang_up()
 
@@ -214,5 +213,5 @@ class Machine:
             del self._connections[broker]
 
 
-def type_of(asked: _Asked) -> str:
-    return f"call {asked.api_key}"
+def type_of(request: _Request) -> str:
+    return f"call {request.api_key}"

@@ -1,4 +1,4 @@
-"""What goes wrong with clients, beside what goes wrong with brokers; and how their ways are cut."""
+"""Faults of clients and of their network, in addition to those of brokers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PRODUCERS_MAX: Final = 3
 
 
 def _clean(process: Process) -> None:
-    """As `assembly.cleaning`, in this process."""
+    """Runs the cleaner like `assembly.cleaning`, but in this process."""
     cleaner = Cleaner(process.table, CleanerSettings())
     now_ms = process.clock.now_ms()
     while (work := cleaner.plan(now_ms)) is not None:
@@ -48,7 +48,7 @@ def _clean(process: Process) -> None:
                     cleaner.finished(work, event)
                     checkpoint().write()
         except (CleaningFailed, OSError, StorageFailed):
-            # The disk, which somebody else will meet as well.
+            # An error of the disk, which other parts will meet as well.
             cleaner.given_up(work)
             return
 
@@ -56,7 +56,7 @@ def _clean(process: Process) -> None:
 class CoordinatorFaults(Faults):
     """The verbs of brokers and of clients."""
 
-    # Transactions time out by the wall clock of their coordinator: a run must be able to wait for that.
+    # Transactions time out by the wall clock of their coordinator, so jumps are bounded by what a run can wait for.
     JUMPS_MS = (-2_000, 700, 1_800, 6_000)
 
     def __init__(self, run: CoordinatorsRun) -> None:
@@ -103,7 +103,7 @@ class CoordinatorFaults(Faults):
         return str(member.name)
 
     def member_comes(self) -> str:
-        """In a seat that is free, or in none."""
+        """Adds a member with a free group instance id or without one."""
         from tests.simulation.coordinators.run import SEATS
 
         group = self._dice.choice(self._clients.group_names)
@@ -116,7 +116,7 @@ class CoordinatorFaults(Faults):
         return f"{member.name} in {group}{'' if member.instance_id is None else f' as {member.instance_id}'}"
 
     def second_in_seat(self) -> str:
-        """A static member is started while the one before still runs."""
+        """Starts a static member while another one with its group instance id still runs."""
         member = self._pick(self._clients.members, lambda member: member.instance_id is not None)
         if member is None:
             return ""
@@ -132,7 +132,7 @@ class CoordinatorFaults(Faults):
         return self._pause(self._pick(self._clients.producers, lambda producer: not producer.is_paused))
 
     def second_producer(self) -> str:
-        """With an id that somebody uses, who may be standing still."""
+        """Starts a producer with a transactional id that is in use, possibly by a paused producer."""
         producer = self._pick(self._clients.producers)
         if producer is None or self._live_offsets(producer.id) >= PRODUCERS_MAX:
             return ""
@@ -150,7 +150,7 @@ class CoordinatorFaults(Faults):
     # -- ways ----------------------------------------------------------------------------------------------------------
 
     def clients_cut_off(self) -> str:
-        """From one broker, in one direction: it hears them and they do not hear it, or the other way round."""
+        """Cuts one direction between the clients and one broker."""
         id = self._dice.choice(list(self._run.hosts))
         source, target = (id, CLIENTS) if self._dice.random() < 0.6 else (CLIENTS, id)
         self._run.network.sever(source, target)
@@ -159,7 +159,7 @@ class CoordinatorFaults(Faults):
     # -- logs ----------------------------------------------------------------------------------------------------------
 
     def compaction(self) -> str:
-        """What is not the last word about a group or a transaction goes."""
+        """Compacts the state topics."""
         host = self._one(lambda host: host.is_running and host.process.is_listening)  # type: ignore[union-attr]
         if host is None or host.process is None:
             return ""

@@ -1,6 +1,6 @@
-"""What groups have promised to their members, and what was committed in them, kept apart from how members work.
+"""Promises of groups to their members, and commits in them.
 
-Times are microseconds of the world: something was before something else if its answer came before that was asked.
+Times are microseconds of the world: one action was before another if its response came before the other's request.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ NEVER_US: Final = 1 << 62
 
 # Group and partition.
 Key = tuple[str, int]
-# Who gets which partitions, by seat: the instance of a static member, the member id of another.
+# Assigned partitions by seat, which is the group instance id of a static member, else the member id.
 Shares = Mapping[str, Sequence[int]]
 
 
 class Commit:
-    """`known_us` is when somebody was told that it counts; `refused` if it was certainly not done. One that is part of
-    a transaction counts from `decided_us` on, but may be seen later. `behind` is where its work began.
+    """A commit of an offset.
+
+    `known_us` is the time at which a client knew that it took effect; `refused` is True if it certainly did not. A
+    commit in a transaction takes effect at `decided_us`, but may be visible later. `behind` is the position at which
+    the committed work began.
     """
 
     __slots__ = (
@@ -60,7 +63,7 @@ class Commit:
 
 
 class Synced(NamedTuple):
-    """A member was given its share, so that its generation is written down."""
+    """A member got its assignment, so that its generation is recorded."""
 
     generation: int
     at_us: int
@@ -68,11 +71,11 @@ class Synced(NamedTuple):
 
 class _Group:
     def __init__(self) -> None:
-        # The last generation that is known to be written down, each time it grew.
+        # Every increase of the last generation that is known to be recorded.
         self.synced: list[Synced] = []
         self.submitted: dict[int, list[Shares]] = {}
         self.owners: dict[int, dict[int, str]] = {}
-        # By seat, of each member id that had it: when its first share was asked for and given.
+        # By seat and member id: times of request and response of the first assignment.
         self.seats: dict[str, dict[str, tuple[int, int]]] = {}
 
     def written_before(self, at_us: int) -> int:
@@ -80,15 +83,15 @@ class _Group:
 
 
 class GroupPromises:
-    """Raises BrokenPromise."""
+    """Promises of all groups; methods raise BrokenPromise."""
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
         self._commits: dict[Key, list[Commit]] = {}
         self._position: dict[Key, int] = {}
-        # By key and where the work began.
+        # By key and the position at which the work began.
         self._done: dict[tuple[Key, int], Commit] = {}
-        # Told of every transaction whose offsets somebody was given.
+        # Called for every transaction whose offsets a client was given.
         self.on_shown: Callable[[object, str], object] = lambda transaction, where: None
         self.commits_known = 0
         self.generations = 0
@@ -102,10 +105,10 @@ class GroupPromises:
     def joined(self, group: str, generation: int, who: str, asked_us: int) -> None:
         written = self._group(group).written_before(asked_us)
         if generation < written:
-            raise BrokenPromise(f"{who} joins {group} in generation {generation}, {written} was written down before")
+            raise BrokenPromise(f"{who} joins {group} in generation {generation}, after {written} was recorded")
 
     def submitted(self, group: str, generation: int, shares: Shares) -> None:
-        """The leader of a generation says who gets what."""
+        """Notes the assignments that a generation's leader sends."""
         self._group(group).submitted.setdefault(generation, []).append(shares)
 
     def synced(
@@ -118,23 +121,25 @@ class GroupPromises:
         share: Sequence[int],
         at: tuple[int, int],
     ) -> None:
-        """`at`: when it was asked for and when it was answered."""
+        """Checks an assignment that a member got; `at` has the times of request and response."""
         asked_us, at_us = at
         state = self._group(group)
         written = state.written_before(asked_us)
         if generation < written:
-            raise BrokenPromise(f"{who} is in generation {generation} of {group}, {written} was written down before")
+            raise BrokenPromise(f"{who} is in generation {generation} of {group}, after {written} was recorded")
         fitting = [
             shares for shares in state.submitted.get(generation, ()) if list(shares.get(seat, ())) == list(share)
         ]
         if not fitting:
-            raise BrokenPromise(f"{who} got {share} of {group} in generation {generation}; no leader said so")
+            raise BrokenPromise(f"{who} got {share} of {group} in generation {generation}, which no leader assigned")
         state.submitted[generation] = fitting
         owners = state.owners.setdefault(generation, {})
         for index in share:
             owner = owners.setdefault(index, seat)
             if owner != seat:
-                raise BrokenPromise(f"{group}: {index} belongs to {owner} and {seat} in generation {generation}")
+                raise BrokenPromise(
+                    f"partition {index} is assigned to {owner} and {seat} in generation {generation} of {group}"
+                )
         if not state.synced or generation > state.synced[-1].generation:
             state.synced.append(Synced(generation, at_us))
             self.generations += 1
@@ -143,7 +148,7 @@ class GroupPromises:
     # -- commits -------------------------------------------------------------------------------------------------------
 
     def next_position(self, key: Key, behind: int) -> int:
-        """One that nobody has committed, so that each tells whose it is."""
+        """Returns a position that was never committed, so that a position identifies its commit."""
         position = self._position[key] = max(self._position.get(key, 0), behind) + 1
         return position
 
@@ -151,30 +156,30 @@ class GroupPromises:
         self._commits.setdefault(commit.key, []).append(commit)
 
     def accepted(self, commit: Commit) -> None:
-        """It was answered with no error, and counts with its transaction, if it is part of one."""
+        """Checks a commit that was answered without error; in a transaction it takes effect later."""
         group = self._group(commit.key[0])
         written = group.written_before(commit.asked_us)
         if commit.generation < written:
-            raise BrokenPromise(f"{commit} is acknowledged; generation {written} was written down before")
+            raise BrokenPromise(f"{commit} is acknowledged after generation {written} was recorded")
         own = group.seats.get(commit.seat, {}).get(commit.member_id)
         for holder, (asked_us, answered_us) in group.seats.get(commit.seat, {}).items():
             if own is not None and asked_us > own[1] and answered_us < commit.asked_us:
-                raise BrokenPromise(f"{commit} is acknowledged; {holder} had taken its place before")
+                raise BrokenPromise(f"{commit} is acknowledged after {holder} replaced the member")
 
     def acknowledged(self, commit: Commit, at_us: int) -> None:
-        """It was answered with no error, and counts."""
+        """Checks a commit that was answered without error and has taken effect."""
         self.accepted(commit)
         commit.known_us = min(commit.known_us, at_us)
         self.commits_known += 1
 
     def counts(self, commit: Commit) -> None:
-        """The transaction that it is part of is committed: what was done since `behind` was done once."""
+        """Checks that the work of a commit in a committed transaction was done once."""
         before = self._done.setdefault((commit.key, commit.behind), commit)
         if before is not commit:
-            raise BrokenPromise(f"from {commit.behind} on was done twice: {before}, and {commit}")
+            raise BrokenPromise(f"the work from {commit.behind} on was done twice: {before} and {commit}")
 
     def fetched(self, key: Key, position: int, who: str, asked_us: int, at_us: int, *, is_stable: bool) -> None:
-        """Somebody was told what is committed."""
+        """Checks a fetched position."""
         self.fetches += 1
         commits = self._commits.get(key, ())
         known = [
@@ -182,14 +187,14 @@ class GroupPromises:
         ]
         if position == NOTHING:
             if known:
-                raise BrokenPromise(f"{who} finds nothing of {key}; lost is {known[-1]}")
+                raise BrokenPromise(f"{who} fetches no offset of {key}; {known[-1]} is lost")
             return
         result = next((commit for commit in commits if commit.position == position), None)
         if result is None or result.refused:
-            raise BrokenPromise(f"{who} finds {position} of {key}, which nobody has committed")
+            raise BrokenPromise(f"{who} fetches {position} of {key}, which was never committed")
         for later in known:
             if later is not result and (result.known_us < later.asked_us or result.generation < later.generation):
-                raise BrokenPromise(f"{who} finds {result}; committed since, and lost, is {later}")
+                raise BrokenPromise(f"{who} fetches {result}; the later {later} is lost")
         result.known_us = min(result.known_us, at_us)
         if result.transaction is not None:
-            self.on_shown(result.transaction, f"as {who} finds in offsets")
+            self.on_shown(result.transaction, f"for {who}, who fetches its offsets")

@@ -1,4 +1,4 @@
-"""What is committed of the partitions that transactions write to, as whoever leads them shows it."""
+"""Committed batches of the partitions that transactions write to, as their leaders show them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READ_BYTES: Final = 1 << 16
 
 
 class Entry(NamedTuple):
-    """A batch. `committed` is what a marker says, None for data; `values` are of the records at its offsets."""
+    """A batch. `committed` is the outcome in a marker, None for data; `values` are those of its records."""
 
     base_offset: int
     last_offset: int
@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 
 
 def parse(data: bytes | memoryview) -> list[Entry]:
-    """The whole batches at the front of `data`."""
+    """Parses the complete batches at the start of `data`."""
     result, position = [], 0
     while position + layout.HEADER_BYTES <= len(data):
         header = layout.read_header(data, position)
@@ -65,7 +65,7 @@ def parse(data: bytes | memoryview) -> list[Entry]:
 
 
 class Ledger:
-    """`on_entry(index, entry)` hears of every batch of `topic` once, in order, when it is committed."""
+    """Committed batches of `topic`; `on_entry(index, entry)` is called once for each, in order."""
 
     def __init__(self, topic: str, partitions: int, disks: Disks, on_entry: Callable[[int, Entry], object]) -> None:
         self.topic = topic
@@ -93,14 +93,14 @@ class Ledger:
                         self._on_entry(index, entry)
 
     def read(self, process: Process, partition: Partition, start: int, until: int) -> list[Entry]:
-        """The batches of a log from one offset to another."""
+        """Returns the batches of a log from offset `start` to offset `until`."""
         result: list[Entry] = []
         self._disks.current = process.host.disk
         try:
             while start < until:
                 piece = partition.log.read(start, READ_BYTES, until, min_one_batch=True, wait=True)
                 if piece is None:
-                    raise BrokenPromise(f"b{process.id} has nothing at {partition.index}:{start}, below {until}")
+                    raise BrokenPromise(f"b{process.id} has no batch at {partition.index}:{start}, below {until}")
                 batches = parse(os.pread(piece.fd, piece.length, piece.position))
                 piece.release()
                 result += [entry for entry in batches if entry.base_offset >= start]
@@ -110,8 +110,8 @@ class Ledger:
         return result
 
     def compare(self, process: Process, index: int) -> None:
-        """At the end: the whole log is what was committed."""
+        """Checks at the end that a whole log consists of the committed batches."""
         partition = process.table.get(self.topic, index)
         assert partition is not None
         if self.read(process, partition, partition.log_start_offset, partition.log_end_offset) != self.entries[index]:
-            raise BrokenPromise(f"b{process.id} holds another log of {index} than was committed")
+            raise BrokenPromise(f"the log of partition {index} on b{process.id} differs from the committed batches")

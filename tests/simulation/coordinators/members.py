@@ -1,4 +1,4 @@
-"""Members of groups as consumers are: they join, lead, own partitions, commit what they have done, and come back."""
+"""Simulated members of groups: they join, lead, own partitions, commit offsets, and restart."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ from tests.simulation.coordinators.group_promises import Commit, GroupPromises
 from tests.simulation.coordinators.offsets import committed
 
 SESSION_MS: Final = 400
-# A static member may miss a whole generation, and come back with the one before.
+# Session of static members, which may miss a whole generation and return with the previous one.
 STATIC_SESSION_MS: Final = 2_000
 REBALANCE_MS: Final = 600
 HEARTBEAT_MS: Final = (60, 90, 140)
-# How often a heartbeat is followed by a commit.
+# Probability of a commit after a heartbeat.
 COMMITS: Final = 0.6
-# How often a member that was sent away commits what it has done all the same.
+# Probability that a removed member tries to commit nevertheless.
 STUBBORN: Final = 0.5
 
-# The coordinator is somewhere else, or not ready.
+# Errors if the coordinator is another broker or not ready.
 ELSEWHERE: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
-# What it was a member of is over; it may join again.
+# Errors after which a member must join again.
 OUT: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
-# A commit that was refused with one of these was not done.
+# Errors of commits that certainly did not take effect.
 NOT_DONE: Final = OUT | {ErrorCode.FENCED_INSTANCE_ID}
 
 
 class Fenced(Exception):
-    """Another process is in its place."""
+    """Another process has the group instance id."""
 
 
 class Member(Machine):
-    """`seat` is the instance id of a static member, None for others. `owns` is None while it has no generation."""
+    """A member of a group; static with an `instance_id`. `owns` is None while it has no generation."""
 
     needs_stable = False
 
@@ -98,7 +98,7 @@ class Member(Machine):
         return await self.ask(self._broker, api_key, version, message)
 
     def _is_well(self, code: int) -> bool:
-        """Takes in an error code."""
+        """Handles an error code; returns True if there is none."""
         if code == ErrorCode.FENCED_INSTANCE_ID:
             raise Fenced
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
@@ -110,7 +110,7 @@ class Member(Machine):
     # -- joining -------------------------------------------------------------------------------------------------------
 
     async def _join(self) -> bool:
-        """Whether it has a share, which may be empty."""
+        """Joins the group; returns True if it got an assignment, which may be empty."""
         asked_us = self.setting.now_us
         joined: JoinGroupResponse = await self._ask(
             ApiKey.JOIN_GROUP,
@@ -138,7 +138,7 @@ class Member(Machine):
         return await self._sync(joined)
 
     def _shares(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """In turn, beginning with whom chance says."""
+        """Returns round-robin assignments in a random order of the members."""
         members = list(joined.members)
         self.dice.shuffle(members)
         shares = {
@@ -181,7 +181,7 @@ class Member(Machine):
     # -- owning --------------------------------------------------------------------------------------------------------
 
     async def _own(self) -> None:
-        """Until the generation is over."""
+        """Owns its partitions until the generation is over."""
         positions: dict[int, int] = {}
         while not self.leaves:
             await self.sleep(self.dice.choice(HEARTBEAT_MS))
@@ -212,11 +212,11 @@ class Member(Machine):
                 self._broker = NOBODY
 
     async def _work(self, positions: dict[int, int]) -> bool:
-        """Does something from `positions` on, and moves them. False if its generation is over."""
+        """Works from `positions` on and advances them; returns False if the generation is over."""
         return await self._commit(positions) not in NOT_DONE
 
     async def _find_positions(self, positions: dict[int, int]) -> bool:
-        """Where it goes on with what it owns."""
+        """Fetches the positions of its partitions; returns False if that was not possible."""
         for index in self.owns or ():
             if index not in positions:
                 is_stable = self.needs_stable or self.dice.random() < 0.5
@@ -228,9 +228,9 @@ class Member(Machine):
         return True
 
     async def _commit(self, positions: dict[int, int]) -> int:
-        """An error code."""
+        """Commits new positions and returns the error code."""
         commits = self._next(positions)
-        lines = [
+        partitions = [
             OffsetCommitRequestPartition(
                 partition_index=index, committed_offset=commit.position, committed_metadata=self.name
             )
@@ -241,17 +241,17 @@ class Member(Machine):
             generation_id_or_member_epoch=self.generation,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
-            topics=[OffsetCommitRequestTopic(TOPIC, lines)],
+            topics=[OffsetCommitRequestTopic(TOPIC, partitions)],
         )
-        answered = await self._ask(ApiKey.OFFSET_COMMIT, 8, request)
+        response = await self._ask(ApiKey.OFFSET_COMMIT, 8, request)
         worst = 0
-        for line in answered.topics[0].partitions:
-            commit = commits[line.partition_index]
-            if not line.error_code:
+        for partition in response.topics[0].partitions:
+            commit = commits[partition.partition_index]
+            if not partition.error_code:
                 self._promises.acknowledged(commit, self.setting.now_us)
             else:
-                commit.refused = line.error_code in NOT_DONE
-                worst = line.error_code
+                commit.refused = partition.error_code in NOT_DONE
+                worst = partition.error_code
         if worst:
             sent = ", ".join(f"{index}:{commit.position}" for index, commit in commits.items())
             self.tell(f"commits {sent} of {self.group}: {ErrorCode(worst).name}")
@@ -259,7 +259,7 @@ class Member(Machine):
         return worst
 
     def _next(self, positions: dict[int, int]) -> dict[int, Commit]:
-        """Moves on, and commits that say so."""
+        """Advances the positions and returns their commits."""
         commits: dict[int, Commit] = {}
         for index, behind in positions.items():
             key = (self.group, index)

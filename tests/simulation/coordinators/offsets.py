@@ -1,4 +1,4 @@
-"""Asking what is committed."""
+"""Fetching of committed offsets."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tests.simulation.coordinators.group_promises import GroupPromises
 
 
 async def fetch(machine: Machine, broker: int, group: str, index: int, *, is_stable: bool) -> tuple[int, int]:
-    """(error code, position). Raises Gone."""
-    asked = OffsetFetchRequest(
+    """Fetches one committed offset; returns (error code, position). Raises Gone."""
+    request = OffsetFetchRequest(
         group_id=group, topics=[OffsetFetchRequestTopic(TOPIC, [index])], require_stable=is_stable, groups=[]
     )
-    answered = await machine.ask(broker, ApiKey.OFFSET_FETCH, 7, asked)
-    if answered.error_code:
-        return answered.error_code, -1
-    line = answered.topics[0].partitions[0]
-    return line.error_code, line.committed_offset
+    response = await machine.ask(broker, ApiKey.OFFSET_FETCH, 7, request)
+    if response.error_code:
+        return response.error_code, -1
+    partition = response.topics[0].partitions[0]
+    return partition.error_code, partition.committed_offset
 
 
 async def committed(
     machine: Machine, broker: int, group: str, index: int, promises: GroupPromises, *, is_stable: bool
 ) -> int | None:
-    """What members have committed, None if this broker does not say. Raises Gone."""
+    """Fetches and checks a committed position; returns None if the broker refuses. Raises Gone."""
     asked_us = machine.setting.now_us
     code, position = await fetch(machine, broker, group, index, is_stable=is_stable)
     if code:

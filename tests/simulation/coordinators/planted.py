@@ -1,4 +1,4 @@
-"""Mistakes that people have made with coordinators, planted one at a time: the simulator must find each."""
+"""Known mistakes in coordinators, planted one at a time; the simulator must find each."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Plant = Callable[[pytest.MonkeyPatch], object]
 
 
 def reply_before_commit(patch: pytest.MonkeyPatch) -> None:
-    """A decision leaves when it is appended, whether others have it or not."""
+    """Releases decisions when they are appended, before they are committed."""
 
     def leave(shard: Shard[Any], outcome: CoordinatorResult, ticket: Any, last_offset: int) -> None:
         shard.release(outcome)
         if ticket is not None and outcome.reply is not REPLY_PENDING:
             ticket.deliver(outcome.reply)
 
-    patch.setattr(Shard, "_hold", leave)
+    patch.setattr(Shard, "_await_commit", leave)
 
 
 def forget_pending_offsets(patch: pytest.MonkeyPatch) -> None:
-    """Who loads a group passes over the commits of transactions that are open."""
+    """Drops the pending offsets of open transactions at load."""
 
     async def forgetful(shard: Shard[Any]) -> int:
         records = await load(shard)
@@ -47,12 +47,12 @@ def forget_pending_offsets(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_markers_of_zombies(patch: pytest.MonkeyPatch) -> None:
-    """A marker is written whoever coordinates by now."""
+    """Accepts markers of deposed coordinators."""
     patch.setattr(ProducerState, "check_marker", lambda producers, producer_id, epoch, coordinator_epoch: 0)
 
 
 def ignore_generation(patch: pytest.MonkeyPatch) -> None:
-    """Members commit, of whatever generation they think they are."""
+    """Accepts commits of members in any generation."""
 
     def careless(group: Any, generation: int, member_id: str, instance_id: str | None, *, transactional: bool) -> int:
         return check_member(group, member_id, instance_id) if generation >= 0 else 0
@@ -61,7 +61,7 @@ def ignore_generation(patch: pytest.MonkeyPatch) -> None:
 
 
 def send_markers_once(patch: pytest.MonkeyPatch) -> None:
-    """Who takes over relies on the coordinator before to have told the partitions what was decided."""
+    """Does not repeat the markers of decided transactions after a change of the coordinator."""
     loaded = TransactionMachine.loaded
 
     def begin(machine: TransactionMachine, now: Any) -> CoordinatorResult:
@@ -73,12 +73,12 @@ def send_markers_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def show_open_transactions(patch: pytest.MonkeyPatch) -> None:
-    """Readers of committed data get all that is replicated."""
+    """Returns records of open transactions to `read_committed` readers."""
     patch.setattr(Partition, "last_stable_offset", property(lambda partition: partition.high_watermark))
 
 
 def tell_unconfirmed_positions(patch: pytest.MonkeyPatch) -> None:
-    """What is committed is told by whoever thinks that it coordinates."""
+    """Answers reads without checking that the broker is still the coordinator."""
     patch.setattr(PartitionLog, "leads_alone", True)
 
 

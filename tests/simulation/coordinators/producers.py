@@ -1,4 +1,4 @@
-"""Transactional producers, each an incarnation under a transactional id that others may have as well."""
+"""Simulated transactional producers, several of which may have the same transactional id."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.simulation.coordinators.transaction_promises import Initialised, Tran
 
 TRANSACTION_MS_MAX: Final = 1_500
 SETTLE_MS_MAX: Final = 700
-# So often something is tried before the transaction is given up.
+# Attempts of a request before the transaction is given up.
 ATTEMPTS: Final = 25
 ABORTS: Final = 0.2
 
@@ -39,11 +39,11 @@ FENCED: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-# The transaction can only be aborted.
+# Errors after which a transaction can only be aborted.
 LOST: Final = frozenset(
     {ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
 )
-# Again, perhaps somewhere else.
+# Errors after which a request is retried, possibly on another broker.
 PASSING: Final = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -62,16 +62,17 @@ PASSING: Final = frozenset(
 
 
 class Over(Exception):
-    """Somebody else has its id, or its transaction took too long."""
+    """Another producer has the transactional id, or the transaction timed out."""
 
 
 class GivenUp(Exception):
-    """This transaction is to be aborted."""
+    """The transaction must be aborted."""
 
 
 class Transactional(Machine):
-    """What a client with a transactional id can do. `is_idle` while it has no transaction; with `rests` it begins no
-    other one. Call `use` first.
+    """A client with a transactional id. `is_idle` is True while it has no transaction; with `rests` it begins none.
+
+    Call `use` first.
     """
 
     def use(self, id: str, partitions: int, promises: TransactionPromises) -> None:
@@ -83,13 +84,13 @@ class Transactional(Machine):
         self._given: Initialised | None = None
         self._sequences: dict[int, int] = {}
         self._made = 0
-        # Something of it may still be under way: its epoch is not to be used again.
+        # True if a request may still be on the way, so that the epoch must not be used again.
         self._is_doubtful = False
 
     # -- one call ------------------------------------------------------------------------------------------------------
 
     async def _until_answered(self, kind: int, key: str, api_key: int, version: int, message: Any, what: str) -> int:
-        """An error code that is for good. Raises Over, and GivenUp after ATTEMPTS."""
+        """Retries a request and returns its final error code. Raises Over, and GivenUp after ATTEMPTS."""
         for _ in range(ATTEMPTS):
             try:
                 answered = await self.ask(self.coordinator(kind, key), api_key, version, message)
@@ -114,7 +115,7 @@ class Transactional(Machine):
         assert not code, f"{self.name} is answered {ErrorCode(code).name} to {what}"
 
     async def _initialise(self) -> Initialised:
-        """Until it has an epoch."""
+        """Retries InitProducerId until it succeeds."""
         while True:
             given = self._given
             expected = (-1, -1) if given is None else (given.producer_id, given.producer_epoch)
@@ -181,15 +182,15 @@ class Transactional(Machine):
         )
         for _ in range(ATTEMPTS):
             try:
-                answered = await self.ask(self.leader(TOPIC, index), ApiKey.PRODUCE, 9, request)
+                response = await self.ask(self.leader(TOPIC, index), ApiKey.PRODUCE, 9, request)
             except Gone:
                 self._is_doubtful = True
                 await self.rest()
                 continue
-            line = answered.responses[0].partition_responses[0]
-            code = line.error_code
+            partition = response.responses[0].partition_responses[0]
+            code = partition.error_code
             if not code:
-                transaction.acknowledged.append((index, line.base_offset, values[0]))
+                transaction.acknowledged.append((index, partition.base_offset, values[0]))
                 self._sequences[index] = sequence + len(values)
                 return
             if code in FENCED:
@@ -202,7 +203,7 @@ class Transactional(Machine):
         raise GivenUp(f"a batch at {index}")
 
     async def _end(self, transaction: Transaction, committed: bool) -> None:
-        """Until the outcome is known. Raises Over."""
+        """Ends a transaction, with retries until the outcome is known. Raises Over."""
         by = transaction.by
         if committed:
             transaction.asked_us = self.setting.now_us
@@ -218,7 +219,7 @@ class Transactional(Machine):
             except GivenUp:
                 continue
             if code == ErrorCode.INVALID_TXN_STATE:
-                # Nothing was added, or it is known to have ended otherwise.
+                # Nothing was added, or the transaction has ended with the other outcome.
                 self.tell(f"cannot {'commit' if committed else 'abort'} {transaction.number}")
                 self._is_doubtful = True
                 return
@@ -229,7 +230,7 @@ class Transactional(Machine):
 
 
 class Producer(Transactional):
-    """One life of a producer that writes, and commits offsets of a group that has no members."""
+    """A producer that writes records, and commits offsets of a group without members."""
 
     def __init__(self, name: str, id: str, partitions: int, setting: Setting, promises: TransactionPromises) -> None:
         super().__init__(name, setting)
@@ -249,7 +250,7 @@ class Producer(Transactional):
                         self.is_idle = True
             except Over:
                 self.tell("is over")
-                # As an application that is started again.
+                # Like an application that was restarted.
                 self._given = None
                 self.is_idle = True
                 await self.sleep(self.dice.choice((50, 200, 600)))
@@ -305,7 +306,7 @@ class Producer(Transactional):
 
 
 def code_of(answered: Any) -> int:
-    """The one error code of an answer."""
+    """Returns the error code of a response with a single result."""
     if hasattr(answered, "results_by_topic_v3_and_below"):
         return int(answered.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
     if hasattr(answered, "topics"):

@@ -1,4 +1,4 @@
-"""Who looks at what is committed: readers of partitions, and somebody who asks for offsets."""
+"""Readers of committed records, and observers of committed offsets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BYTES_MAX: Final = 1 << 20
 
 
 class Reader(Machine):
-    """Reads a partition as a consumer of committed data does, from its start on and on."""
+    """Reads a partition from its start like a `read_committed` consumer."""
 
     def __init__(self, name: str, index: int, setting: Setting, promises: TransactionPromises) -> None:
         super().__init__(name, setting)
@@ -49,16 +49,16 @@ class Reader(Machine):
             isolation_level=READ_COMMITTED,
             topics=[FetchTopic(topic=TOPIC, partitions=[wanted])],
         )
-        answered = await self.ask(self.leader(TOPIC, self.index), ApiKey.FETCH, 12, request)
-        line = answered.responses[0].partitions[0]
-        if line.error_code:
-            # Of a leader that lacks what was read below: it is none any more, or not yet.
+        response = await self.ask(self.leader(TOPIC, self.index), ApiKey.FETCH, 12, request)
+        partition = response.responses[0].partitions[0]
+        if partition.error_code:
+            # The broker lacks records that were read: it is no longer the leader, or not yet.
             return
-        self._take(line.records or b"", line.aborted_transactions or [])
+        self._take(partition.records or b"", partition.aborted_transactions or [])
 
     def _take(self, data: bytes, aborted: Sequence[Any]) -> None:
-        """As a client leaves out what was aborted (TXN-24)."""
-        starts = deque(sorted((item.first_offset, item.producer_id) for item in aborted))
+        """Processes records without those of aborted transactions, like a client (TXN-24)."""
+        starts = deque(sorted((transaction.first_offset, transaction.producer_id) for transaction in aborted))
         skipped: set[int] = set()
         for entry in parse(data):
             while starts and starts[0][0] <= entry.last_offset:
@@ -77,8 +77,9 @@ class Reader(Machine):
 
 
 class Observer(Machine):
-    """Asks what is committed, of members and of transactions. With `sent` it asks once more for all that is in there,
-    until somebody says.
+    """Fetches committed offsets of members and of transactions.
+
+    With `sent` it fetches everything in there once more, with retries until each is answered.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class Observer(Machine):
         return await committed(self, self.coordinator(GROUP, group), group, index, self._of_groups, is_stable=False)
 
     async def of_transactions(self, id: str) -> bool:
-        """Whether somebody said."""
+        """Fetches the offset of a transactional id; returns True if it was answered."""
         is_stable = self.dice.random() < 0.6
         asked_us = self.setting.now_us
         group = f"x-{id}"
@@ -138,7 +139,7 @@ class Observer(Machine):
                 sent[what] = await self._tells(what)
 
     async def _tells(self, what: Any) -> bool:
-        """Whether somebody said what is committed: of a transactional id, or of a group and a partition."""
+        """Fetches the offset of a transactional id, or of a group and partition; returns True if it was answered."""
         try:
             if isinstance(what, str):
                 return await self.of_transactions(what)

@@ -1,4 +1,4 @@
-"""One run: brokers that coordinate, members and producers that come and go, and a seed that says what happens next."""
+"""A run of the coordinator simulation: brokers, members, producers and faults chosen by a seed."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from tests.simulation.coordinators.transaction_promises import TransactionPromis
 from tests.simulation.coordinators.workers import Worker
 
 BROKERS: Final = 3
-# Of the topic that is written to and consumed, and of each state topic.
+# Partitions of the data topic and of each state topic.
 PARTITIONS: Final = 3
 STATE_PARTITIONS: Final = 2
 GROUPS: Final = ("g0", "g1", "g2")
 GROUPS_PER_RUN: Final = 2
-# Those whose members work in transactions.
+# Groups whose members work in transactions.
 EXACTLY_ONCE: Final = ("g2",)
-# Instance ids of static members, by group; None for the others.
+# Group instance ids of the members by group, None for dynamic members.
 SEATS: Final = {"g0": (None, None, None), "g1": ("i0", "i1", None), "g2": ("j0", None)}
 IDS: Final = ("t0", "t1")
-# After everything is healed: longer than transactions and sessions last, on clocks that jumped, too.
+# Time to recover after all faults have ended, longer than transactions and sessions even after jumps of clocks.
 SETTLE_MS_MAX: Final = 25_000
-# How often a step harms somebody; in the others only time goes by.
+# Share of steps with a fault; in the others only time passes.
 HARM_SHARE: Final = 0.16
 
 SETTINGS: Final = {
@@ -56,7 +56,7 @@ def settings() -> CoordinatorSettings:
 
 
 class CoordinatorsRun(Stage):
-    """`step` raises BrokenPromise."""
+    """A run with coordinators and their clients; `step` raises BrokenPromise."""
 
     compacted = (GROUPS_TOPIC, TRANSACTIONS_TOPIC)
 
@@ -156,20 +156,20 @@ class CoordinatorsRun(Stage):
             self.setting.disturbed_us = self.world.now_us
 
     def _is_calm(self) -> bool:
-        """Nothing is wrong with brokers and ways, and all replicas are in sync."""
+        """True if there is no fault in brokers and network, and all replicas are in sync."""
         network = self.network
         if network.cut or network.slow_ms or self.ensemble.is_down or not self.all_registered():
             return False
         return all(state.leader >= 0 and len(state.isr) == BROKERS for state in self.states().values())
 
     def check(self) -> None:
-        """Nothing that the steps do not check."""
+        """Does nothing: the steps check everything."""
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Everything is mended and everybody comes back: transactions end, groups are stable, nothing was lost."""
-        self.tell("** everything is mended")
+        """Ends all faults: transactions must end, groups become stable, and nothing may be lost."""
+        self.tell("** all faults end")
         self.faults.heal()
         for machine in self.machines():
             if isinstance(machine, Transactional):
@@ -216,7 +216,7 @@ class CoordinatorsRun(Stage):
             assert not reason, reason
 
     def _unstable_group(self, group: str) -> str:
-        """Why not everybody who lives owns a share of one generation."""
+        """Returns why the live members do not own all partitions in one generation, "" if they do."""
         living = [member for member in self.members if member.group == group and not member.is_over]
         if not living:
             return ""
@@ -226,7 +226,7 @@ class CoordinatorsRun(Stage):
         return ""
 
     def _read_all(self) -> None:
-        """Once more, everything that is committed."""
+        """Fetches all committed offsets once more."""
         wanted = [*IDS, *((group, index) for group in self.group_names for index in range(PARTITIONS))]
         sent: dict[Any, bool] = dict.fromkeys(wanted, False)
         for observer in self.observers:
@@ -235,7 +235,7 @@ class CoordinatorsRun(Stage):
         self.complete(self._unread, ms_max=10_000)
 
     def _unread(self) -> str:
-        """Markers may still come: of producers that another one fenced a moment ago."""
+        """Returns the readers that are behind; markers of recently fenced producers may still be written."""
         behind = [
             (reader.name, reader.position)
             for reader in self.readers

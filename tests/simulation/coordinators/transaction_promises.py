@@ -1,6 +1,6 @@
-"""What transactions have promised, kept apart from how producers work: all or nothing, once and for all.
+"""Promises of transactions: atomic and final.
 
-Times are microseconds of the world: something was before something else if its answer came before that was asked.
+Times are microseconds of the world: one action was before another if its response came before the other's request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NOTHING: Final = -1
 
 
 class Initialised(NamedTuple):
-    """A producer was given this under a transactional id."""
+    """Producer id and epoch that a producer got for a transactional id."""
 
     who: str
     producer_id: int
@@ -26,8 +26,10 @@ class Initialised(NamedTuple):
 
 
 class Transaction:
-    """As its producer sees it. `asked_us` is when it first asked for the commit, `answered_us` when it was told that
-    the outcome `sent` counts. `outcome` is what the cluster shows of it, None before it shows anything.
+    """A transaction as its producer sees it.
+
+    `asked_us` is the time of the first request to commit, `answered_us` the time at which the outcome `sent` was
+    confirmed. `outcome` is the outcome that the cluster shows, None before it shows any.
     """
 
     def __init__(self, id: str, number: int, by: Initialised, begun_us: int) -> None:
@@ -44,7 +46,7 @@ class Transaction:
         # (partition, base offset, first value) of acknowledged batches.
         self.acknowledged: list[tuple[int, int, bytes]] = []
         self.offsets_acknowledged = False
-        # What its producer commits as the member of a group.
+        # Commits of its producer as a member of a group.
         self.commits: list[Commit] = []
 
     def __str__(self) -> str:
@@ -52,7 +54,7 @@ class Transaction:
 
 
 class TransactionPromises:
-    """Raises BrokenPromise."""
+    """Promises of all transactions; methods raise BrokenPromise."""
 
     def __init__(self, partitions: int, groups: GroupPromises) -> None:
         self._groups = groups
@@ -63,10 +65,10 @@ class TransactionPromises:
         self._found: dict[bytes, tuple[int, int]] = {}
         self._open: list[dict[int, list[Transaction]]] = [{} for _ in range(partitions)]
         self._epochs: list[dict[int, int]] = [{} for _ in range(partitions)]
-        # Of the last marker, by producer id.
+        # Coordinator epoch of the last marker, by producer id.
         self._coordinators: list[dict[int, int]] = [{} for _ in range(partitions)]
         self._offsets: list[dict[int, Entry]] = [{} for _ in range(partitions)]
-        # By partition and offset: the value a reader of committed data was given, None if it was given nothing there.
+        # By partition and offset: the value that a `read_committed` reader got, None if it got none.
         self._read: list[dict[int, tuple[bytes | None, str]]] = [{} for _ in range(partitions)]
         self._seen: dict[str, tuple[int, int]] = {}
         self.commits = 0
@@ -81,7 +83,7 @@ class TransactionPromises:
             if before.at_us >= asked_us:
                 continue
             if before.producer_id != given.producer_id or before.producer_epoch >= given.producer_epoch:
-                raise BrokenPromise(f"{id}: after {before} comes {given}: its epochs go back")
+                raise BrokenPromise(f"the epochs of {id} decrease: {given} follows {before}")
         known.append(given)
 
     def begin(self, id: str, by: Initialised, now_us: int) -> Transaction:
@@ -94,9 +96,9 @@ class TransactionPromises:
             self._values[value] = transaction
 
     def sent(self, transaction: Transaction, committed: bool, now_us: int) -> None:
-        """EndTxn was answered with no error."""
+        """Notes an EndTxn that was answered without error."""
         if committed:
-            self._check_fenced(transaction, "is acknowledged")
+            self._check_fenced(transaction, "is acknowledged as committed")
             self.commits += 1
         else:
             self.aborts += 1
@@ -105,21 +107,21 @@ class TransactionPromises:
         for commit in transaction.commits if committed else ():
             commit.decided_us = now_us
         if transaction.outcome is not None and transaction.outcome is not committed:
-            raise BrokenPromise(f"{transaction} is acknowledged {_word(committed)}, {transaction.shown}")
+            raise BrokenPromise(f"{transaction} is acknowledged as {_word(committed)}, but was {transaction.shown}")
 
     def _check_fenced(self, transaction: Transaction, how: str) -> None:
-        """Nobody commits after somebody else was given its id."""
+        """Checks that no producer commits after another one got its transactional id."""
         for later in self._initialised.get(transaction.id, ()):
             if later.producer_epoch > transaction.by.producer_epoch and later.at_us < transaction.asked_us:
-                raise BrokenPromise(f"{transaction} {how}; {later} had taken over before")
+                raise BrokenPromise(f"{transaction} {how} although it was fenced by {later}")
 
-    # -- what is in the logs -------------------------------------------------------------------------------------------
+    # -- logs ----------------------------------------------------------------------------------------------------------
 
     def on_entry(self, index: int, entry: Entry) -> None:
-        """The next committed batch of a partition."""
+        """Checks the next committed batch of a partition."""
         epochs = self._epochs[index]
         if entry.producer_epoch < epochs.get(entry.producer_id, -1):
-            raise BrokenPromise(f"at {index} {entry}: an epoch that was over")
+            raise BrokenPromise(f"{entry} in partition {index} has a fenced producer epoch")
         epochs[entry.producer_id] = entry.producer_epoch
         self._offsets[index][entry.base_offset] = entry
         if entry.committed is None:
@@ -127,46 +129,48 @@ class TransactionPromises:
             return
         coordinators = self._coordinators[index]
         if entry.coordinator_epoch < coordinators.get(entry.producer_id, -1):
-            raise BrokenPromise(f"at {index} {entry}: a coordinator of old")
+            raise BrokenPromise(f"{entry} in partition {index} is from a deposed coordinator")
         coordinators[entry.producer_id] = entry.coordinator_epoch
         for transaction in self._open[index].pop(entry.producer_id, ()):
             transaction.ended_at.add(index)
-            self.show(transaction, entry.committed, f"at {index} {entry}")
+            self.show(transaction, entry.committed, f"by {entry} in partition {index}")
 
     def _on_data(self, index: int, entry: Entry) -> None:
         for at, value in enumerate(entry.values):
             transaction = self._values.get(value)
             if transaction is None:
-                raise BrokenPromise(f"at {index} {entry}, which nobody sent")
+                raise BrokenPromise(f"{entry} in partition {index} was never sent")
             before = self._found.setdefault(value, (index, entry.base_offset + at))
             if before != (index, entry.base_offset + at):
-                raise BrokenPromise(f"{value!r} lies at {before} and at {index}:{entry.base_offset + at}")
+                raise BrokenPromise(f"{value!r} is stored twice, at {before} and at {index}:{entry.base_offset + at}")
             if (entry.producer_id, entry.producer_epoch) != transaction.by[1:3]:
-                raise BrokenPromise(f"at {index} {entry}, which was sent in {transaction}")
+                raise BrokenPromise(
+                    f"{entry} in partition {index} belongs to {transaction}, of another producer id or epoch"
+                )
             if index in transaction.ended_at:
-                raise BrokenPromise(f"at {index} {entry}, after the end of {transaction} there")
+                raise BrokenPromise(f"{entry} in partition {index} follows the marker of {transaction}")
             open_here = self._open[index].setdefault(entry.producer_id, [])
             if transaction not in open_here:
                 open_here.append(transaction)
                 if len(open_here) > 1:
-                    raise BrokenPromise(f"at {index} {entry} in the middle of {open_here[0]}")
+                    raise BrokenPromise(f"{entry} in partition {index} is within {open_here[0]}")
 
     def show(self, transaction: Transaction, committed: bool, where: str) -> None:
-        """The cluster shows how a transaction ended."""
+        """Checks an outcome of a transaction that the cluster shows."""
         if transaction.outcome is None:
             transaction.outcome = committed
-            transaction.shown = f"shown {_word(committed)} {where}"
+            transaction.shown = f"{_word(committed)} {where}"
         elif transaction.outcome is not committed:
-            raise BrokenPromise(f"{transaction} is {_word(committed)} {where}, and {transaction.shown}")
+            raise BrokenPromise(f"{transaction} is {_word(committed)} {where}, but {transaction.shown}")
         if committed:
             if transaction.asked_us == NEVER_US:
-                raise BrokenPromise(f"{transaction} is committed {where}, which nobody asked for")
+                raise BrokenPromise(f"{transaction} is committed {where} without a request to commit")
             self._check_fenced(transaction, f"is committed {where}")
             for commit in transaction.commits:
                 self._groups.counts(commit)
         if transaction.sent is not None and transaction.sent is not committed:
             raise BrokenPromise(
-                f"{transaction} was acknowledged {_word(transaction.sent)}, is {_word(committed)} {where}"
+                f"{transaction} was acknowledged as {_word(transaction.sent)}, but is {_word(committed)} {where}"
             )
 
     def _on_shown(self, transaction: object, where: str) -> None:
@@ -176,59 +180,68 @@ class TransactionPromises:
     # -- readers of committed data -------------------------------------------------------------------------------------
 
     def read(self, index: int, first: int, last: int, shown: dict[int, bytes], who: str) -> None:
-        """`who` was given offsets from `first` to `last`; `shown` is what an application sees of them."""
+        """Checks what a reader got from `first` to `last`; `shown` are the values that an application sees."""
         for offset in range(first, last + 1):
             value = shown.get(offset)
             known = self._read[index].setdefault(offset, (value, who))
             if known[0] != value:
-                raise BrokenPromise(f"{who} reads {value!r} at {index}:{offset}; {known[1]} read {known[0]!r}")
+                raise BrokenPromise(f"{who} reads {value!r} at {index}:{offset}, but {known[1]} read {known[0]!r}")
             if value is not None:
                 self.records_read += 1
                 transaction = self._values.get(value)
                 if transaction is not None:
-                    self.show(transaction, True, f"as {who} reads at {index}:{offset}")
+                    self.show(transaction, True, f"for {who}, who reads {index}:{offset}")
 
     def offsets_found(self, id: str, number: int, who: str, asked_us: int, at_us: int, *, is_stable: bool) -> None:
-        """`who` was told that the offsets of this transaction count, -1: of none. `is_stable`: it does not take those
-        from before an open transaction.
+        """Checks that the committed offsets are those of transaction `number`, -1 for none.
+
+        With `is_stable` the reader refuses offsets while a transaction is open.
         """
         seen, seen_us = self._seen.get(id, (NOTHING, 0))
         if number < seen and seen_us < asked_us:
-            raise BrokenPromise(f"{who} finds the offsets of {number} of {id}; {seen} was found before")
+            raise BrokenPromise(
+                f"{who} fetches the offsets of transaction {number} of {id}, after those of {seen} were fetched"
+            )
         if number > seen:
             self._seen[id] = (number, at_us)
         if number != NOTHING:
             if not 0 <= number < len(self.transactions) or self.transactions[number].id != id:
-                raise BrokenPromise(f"{who} finds offsets {number} of {id}, which nobody has committed")
-            self.show(self.transactions[number], True, f"as {who} finds in its offsets")
+                raise BrokenPromise(
+                    f"{who} fetches offsets of transaction {number} of {id}, which were never committed"
+                )
+            self.show(self.transactions[number], True, f"for {who}, who fetches its offsets")
         for later in self.transactions[number + 1 :] if is_stable else ():
             if later.id == id and later.offsets_acknowledged and later.sent and later.answered_us < asked_us:
-                raise BrokenPromise(f"{who} finds the offsets of {number} of {id}; lost are those of {later}")
+                raise BrokenPromise(
+                    f"{who} fetches the offsets of transaction {number} of {id}; those of {later} are lost"
+                )
 
     # -- at the end ----------------------------------------------------------------------------------------------------
 
     def nothing_open(self) -> None:
-        """Whatever was acknowledged is there, and everything has ended."""
+        """Checks at the end that everything acknowledged is present, and that all transactions have ended."""
         for index, producers in enumerate(self._open):
             for producer_id, transactions in producers.items():
                 if transactions:
-                    raise BrokenPromise(f"{transactions[0]} of producer {producer_id} never ends at {index}")
+                    raise BrokenPromise(
+                        f"{transactions[0]} of producer {producer_id} has no marker in partition {index}"
+                    )
         for transaction in self.transactions:
             for index, base_offset, value in transaction.acknowledged:
                 entry = self._offsets[index].get(base_offset)
                 if entry is None or value not in entry.values:
                     raise BrokenPromise(
-                        f"{transaction} was told of {value!r} at {index}:{base_offset}: there is {entry}"
+                        f"{value!r} of {transaction} was acknowledged at {index}:{base_offset}, which holds {entry}"
                     )
                 if transaction.sent and transaction.outcome is not True:
-                    raise BrokenPromise(f"{transaction} was acknowledged committed, and shows nothing")
+                    raise BrokenPromise(f"{transaction} was acknowledged as committed, but has no outcome")
         lying = {place: value for value, place in self._found.items()}
         for index, reads in enumerate(self._read):
             for offset, (given, who) in reads.items():
                 value = lying.get((index, offset))
                 if given is None and value is not None and self._values[value].outcome:
                     transaction = self._values[value]
-                    raise BrokenPromise(f"{who} was not given {value!r} at {index}:{offset} of {transaction}")
+                    raise BrokenPromise(f"{who} missed {value!r} at {index}:{offset} of {transaction}")
 
 
 def _word(committed: bool) -> str:

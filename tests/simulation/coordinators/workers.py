@@ -1,4 +1,4 @@
-"""Members that work exactly once: what they write and how far they have come is one transaction."""
+"""Simulated members that process exactly once: their output and their positions are in one transaction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ABORTS: Final = 0.15
 
 
 class Worker(Member, Transactional):
-    """Its transactional id is its own: what it leaves open ends by its time-out."""
+    """An exactly-once member with its own transactional id; an unfinished transaction ends by its time-out."""
 
     needs_stable = True
 

@@ -1,1 +1,1 @@
-"""The flow master and brokers at random: reports and answers late and lost, masters and brokers that die."""
+"""Simulation of the flow master: late and lost reports and answers, failing masters and brokers."""

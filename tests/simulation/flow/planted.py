@@ -1,4 +1,4 @@
-"""Mistakes that were thought of while the flow master was written; the simulator has to find each."""
+"""Possible mistakes in the flow master, planted one at a time; the simulator must find each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def raise_before_others_have_lowered(patch: pytest.MonkeyPatch) -> None:
-    """Everybody gets its target at once: who is to give something up hears of it later, or never."""
+    """Gives each broker its target at once, before those that must lower their shares have done so."""
     give = FlowLedger._give
 
     def at_once(self: FlowLedger, account: Any, broker_id: int, now_ms: int) -> GivenShare:
@@ -25,7 +25,7 @@ def raise_before_others_have_lowered(patch: pytest.MonkeyPatch) -> None:
 
 
 def fall_back_to_the_static_share(patch: pytest.MonkeyPatch) -> None:
-    """Also where that is more than what the flow master gave last."""
+    """Falls back to the static share even if it is larger than the last share from the flow master."""
     expire = FlowShare.expire
 
     def to_static(self: FlowShare, now_ms: int) -> bool:
@@ -38,17 +38,17 @@ def fall_back_to_the_static_share(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_a_share_without_answers(patch: pytest.MonkeyPatch) -> None:
-    """A new flow master counts on its being over by then."""
+    """Keeps a share after its lease, on whose end a new flow master relies."""
     patch.setattr(FlowShare, "expire", lambda self, now_ms: False)
 
 
 def a_new_master_does_not_wait(patch: pytest.MonkeyPatch) -> None:
-    """Whoever has not reported to it is taken to have its static share."""
+    """Assumes the static share of brokers that have not reported to a new flow master."""
     patch.setattr(FlowLedger, "_has_waited", lambda self, account, now_ms: True)
 
 
 def forget_what_was_offered(patch: pytest.MonkeyPatch) -> None:
-    """Only what brokers reported counts: an answer that is under way is nothing."""
+    """Counts only reported shares, without answers that are on the way."""
     take = FlowLedger.take
 
     def forgetful(self: FlowLedger, broker_id: int, key: Any, *rest: Any) -> GivenShare | None:

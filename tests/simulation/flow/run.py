@@ -1,7 +1,7 @@
-"""One seed of the flow master: brokers with real shares, a real ledger, and a network that loses and delays.
+"""A run of the flow master simulation: real shares and ledger, and a network with losses and delays.
 
-Promises: the shares in force never sum up to more than the limit, once every live broker sees the same layout; a broker
-that leads something is never starved; when nothing goes wrong any more, one hot broker gets nearly everything.
+Promises: once all live brokers see the same layout, the sum of the shares in force is at most the limit; a broker that
+leads partitions is never starved; without faults, a single busy broker gets nearly everything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class InFlight(NamedTuple):
 
 
 class FlowRun:
-    """`tests.simulation.__main__.Run`."""
+    """A run; implements `tests.simulation.__main__.Run`."""
 
     def __init__(self, seed: int, _home: Path) -> None:
         self.dice = random.Random(seed)
@@ -37,7 +37,7 @@ class FlowRun:
         policy = self.dice.choice(("adaptive", "adaptive", "normalised"))
         self.world = World(LIMIT_BPS, self._leaders(), policy)
         self.network: list[InFlight] = []
-        # When each broker asked what it waits for.
+        # Time of each broker's open request.
         self.asked_ms: dict[int, int] = {}
 
     def _leaders(self) -> dict[int, int]:
@@ -48,7 +48,7 @@ class FlowRun:
         what = dice.choices(("time", "report", "demand", "image", "master", "layout", "die"), (40, 40, 8, 8, 1, 2, 1))[
             0
         ]
-        node = dice.choice([each for each in world.nodes.values() if each.is_alive])
+        node = dice.choice([candidate for candidate in world.nodes.values() if candidate.is_alive])
         self.history.append(f"{world.now_ms} ms: {what} {node.id}")
         match what:
             case "time":
@@ -64,13 +64,13 @@ class FlowRun:
                 world.seen_by_master = world.layout
             case "layout":
                 world.lay_out(self._leaders(), at_once=dice.random() < 0.5)
-            case "die" if sum(each.is_alive for each in world.nodes.values()) > 2 and node.id != 1:
+            case "die" if sum(candidate.is_alive for candidate in world.nodes.values()) > 2 and node.id != 1:
                 node.is_alive = False
                 world.lay_out(dict(world.layout.leaders), at_once=dice.random() < 0.5)
         self.check()
 
     def _pass(self, ms: int) -> None:
-        """What arrives meanwhile does so in its order."""
+        """Lets time pass and delivers the messages in order."""
         ends_ms = self.world.now_ms + ms
         while self.network:
             first = min(self.network, key=lambda each: each.arrives_ms)
@@ -112,7 +112,7 @@ class FlowRun:
         self._send(node.report(now_ms, is_due=is_due))
 
     def _see(self, node: Node) -> None:
-        """One more broker has the present image; sometimes it is the flow master."""
+        """Gives a broker the current image, and sometimes the flow master as well."""
         if self.dice.random() < 0.5:
             self.world.seen_by_master = self.world.layout
         self.world.see(node)
@@ -126,7 +126,7 @@ class FlowRun:
         assert not starved, f"brokers {starved} lead partitions and may admit nothing"
 
     def finish(self) -> None:
-        """Peace: everything arrives, and one broker is hot."""
+        """Ends all faults and makes one broker busy, which must get nearly everything."""
         world = self.world
         self._pass(max(DELAY_MS) + REPORT_TIMEOUT_MS)
         self.network.clear()
@@ -145,4 +145,4 @@ class FlowRun:
         assert share_bps * 100 >= LIMIT_BPS * HOT_PERCENT, f"the hot broker has {share_bps} of {LIMIT_BPS}"
 
     def close(self) -> None:
-        """Nothing was taken."""
+        """Does nothing: the run has no resources."""

@@ -1,1 +1,1 @@
-"""Consumer groups: who is a member, what is assigned, and how far everybody has read (spec G)."""
+"""Group coordinator: members of consumer groups, their assignments and their committed offsets (spec G)."""

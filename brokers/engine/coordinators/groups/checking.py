@@ -1,4 +1,4 @@
-"""Whether somebody is who it says it is, and up to date (GRP-12, GRP-13, GRP-18, GRP-21)."""
+"""Checks of the member id, instance id and generation that a call names (GRP-12, GRP-13, GRP-18, GRP-21)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from brokers.engine.protocol.errors import ErrorCode
 _NONE: Final = int(ErrorCode.NONE)
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
 _FENCED: Final = int(ErrorCode.FENCED_INSTANCE_ID)
-_STALE: Final = int(ErrorCode.ILLEGAL_GENERATION)
-# For these a client gives up for good. Who was deposed may not know of the members there are by now, so they leave when
-# it is known that nobody else coordinated when they were decided (decision 76).
+_ILLEGAL_GENERATION: Final = int(ErrorCode.ILLEGAL_GENERATION)
+# Errors that make a client give up. A deposed coordinator may not know the current members, so replies with these are
+# released only after a check that this broker was still the coordinator (decision 76).
 FOR_GOOD: Final = frozenset(
     {_FENCED, int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL), int(ErrorCode.GROUP_MAX_SIZE_REACHED)}
 )
 
 
 def check_member(group: Group, member_id: str, group_instance_id: str | None) -> int:
-    """0, or why this is no member: the instance has another id by now (82), or nobody is known by that name (25)."""
+    """Returns 0 for a member, FENCED_INSTANCE_ID if another member id has taken over the group instance id, or
+    UNKNOWN_MEMBER_ID.
+    """
     if group_instance_id is not None:
         current = group.statics.get(group_instance_id)
         if current is None:
@@ -33,15 +35,17 @@ def check_member(group: Group, member_id: str, group_instance_id: str | None) ->
 def check_generation(group: Group, generation: int, member_id: str, group_instance_id: str | None) -> int:
     code = check_member(group, member_id, group_instance_id)
     if not code and generation != group.generation:
-        return _STALE
+        return _ILLEGAL_GENERATION
     return code
 
 
 def check_commit(
     group: Group, generation: int, member_id: str, group_instance_id: str | None, *, transactional: bool
 ) -> int:
-    """Offsets are committed by members; by anybody if there are none, or in a transaction of an old client that says
-    neither who it is (GRP-21, TXN-9).
+    """Returns 0 if the caller may commit offsets, else an error code (GRP-21, TXN-9).
+
+    Members of the current generation may commit, and anybody while the group has no members. In a transaction, an old
+    client that names neither a generation nor a member may commit as well.
     """
     if generation < 0 and group.state is State.EMPTY:
         return _NONE

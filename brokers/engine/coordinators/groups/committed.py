@@ -1,7 +1,7 @@
-"""The committed offsets of one group, and those that wait for the end of a transaction (GRP-22, TXN-9).
+"""Offsets of one group: the committed ones, and the pending ones of open transactions (GRP-22, TXN-9).
 
-Changed by replayed records and markers only. Of two commits for a partition the one further on in the log counts, in
-whatever order they take effect; that is also what the cleaner keeps.
+They change only when records and markers are replayed. Of two commits for a partition the one with the higher log
+offset wins, in whatever order their transactions end; that is also the one that compaction keeps.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from typing import Final, NamedTuple
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.groups.formats import NO_TIMESTAMP
 
-# What an entry costs in memory beside its metadata.
+# Memory that an entry takes without its metadata.
 ENTRY_BYTES: Final = 256
 
 
 class Committed(NamedTuple):
-    """`log_offset` is where its record lies. `expire_timestamp_ms` -1: the broker's retention counts."""
+    """Committed offset of one partition.
+
+    `log_offset` is the offset of its record in the state partition. With `expire_timestamp_ms` -1 the broker's
+    retention applies.
+    """
 
     offset: int
     leader_epoch: int
@@ -32,9 +36,16 @@ class Committed(NamedTuple):
 
 
 class GroupOffsets:
-    """`topics` has the committed ones by internal topic and partition, `pending` those of open transactions by producer
-    id; `count` and `waiting` are how many, `bytes` is what both take. `expiring` is how many of the committed ones have
-    an expiry of their own, and none of the others was committed before `oldest_ms`.
+    """Committed and pending offsets of one group.
+
+    Attributes:
+        topics: committed offsets by internal topic and partition.
+        pending: offsets of open transactions by producer id.
+        count: number of committed offsets.
+        waiting: number of pending offsets.
+        bytes: memory of both.
+        expiring: number of committed offsets with an expiry time of their own.
+        oldest_ms: lower bound of the commit time of the other committed offsets.
     """
 
     __slots__ = ("bytes", "count", "expiring", "instance_id", "oldest_ms", "pending", "topics", "waiting")
@@ -55,7 +66,7 @@ class GroupOffsets:
 
     @property
     def usage(self) -> tuple[int, int]:
-        """How many there are, those that wait for the end of a transaction included, and their bytes."""
+        """Number of offsets, pending ones included, and the bytes that they take."""
         return self.count + self.waiting, self.bytes
 
     def get(self, topic: str, partition: int) -> Committed | None:
@@ -70,9 +81,9 @@ class GroupOffsets:
         return any((topic, partition) in entries for entries in self.pending.values())
 
     def newest(self, topic: str, partition: int) -> int:
-        """Where in the log the last commit of this partition lies, in a transaction or not; -1 without any."""
-        held = self.get(topic, partition)
-        result = -1 if held is None else held.log_offset
+        """Returns the log offset of a partition's last commit, pending ones included; -1 if there is none."""
+        committed = self.get(topic, partition)
+        result = -1 if committed is None else committed.log_offset
         for entries in self.pending.values():
             entry = entries.get((topic, partition))
             if entry is not None and entry.log_offset > result:
@@ -80,32 +91,32 @@ class GroupOffsets:
         return result
 
     def all_keys(self) -> Iterator[PartitionKey]:
-        """Of all that is committed or pending, each once."""
+        """Yields each partition that has a committed or pending offset, once."""
         for topic, partitions in self.topics.items():
             for partition in partitions:
                 yield topic, partition
         if self.pending:
-            waiting = {key for entries in self.pending.values() for key in entries}
-            yield from (key for key in waiting if self.get(*key) is None)
+            pending = {key for entries in self.pending.values() for key in entries}
+            yield from (key for key in pending if self.get(*key) is None)
 
     def keys_of(self, topics: frozenset[str]) -> list[PartitionKey]:
         result = [(topic, partition) for topic in topics for partition in self.topics.get(topic, ())]
         if self.pending:
-            waiting = {key for entries in self.pending.values() for key in entries if key[0] in topics}
-            result += [key for key in waiting if self.get(*key) is None]
+            pending = {key for entries in self.pending.values() for key in entries if key[0] in topics}
+            result += [key for key in pending if self.get(*key) is None]
         return result
 
-    # -- what records and markers do -----------------------------------------------------------------------------------
+    # -- changes by records and markers --------------------------------------------------------------------------------
 
     def put(self, topic: str, partition: int, entry: Committed) -> None:
         partitions = self.topics.get(topic)
         if partitions is None:
             partitions = self.topics[topic] = {}
-        held = partitions.get(partition)
-        if held is not None:
-            if held.log_offset > entry.log_offset:
+        previous = partitions.get(partition)
+        if previous is not None:
+            if previous.log_offset > entry.log_offset:
                 return
-            self._discount(held)
+            self._discount(previous)
         partitions[partition] = entry
         self.count += 1
         self.bytes += entry.bytes
@@ -116,22 +127,24 @@ class GroupOffsets:
 
     def put_pending(self, producer_id: int, topic: str, partition: int, entry: Committed) -> None:
         entries = self.pending.setdefault(producer_id, {})
-        held = entries.get((topic, partition))
-        if held is not None:
-            self.bytes -= held.bytes
+        previous = entries.get((topic, partition))
+        if previous is not None:
+            self.bytes -= previous.bytes
         else:
             self.waiting += 1
         entries[topic, partition] = entry
         self.bytes += entry.bytes
 
     def remove(self, topic: str, partition: int) -> None:
-        """Also what is pending: a deletion is not undone by the end of a transaction that began before it."""
+        """Removes the committed and the pending offsets of a partition: a transaction that began before a deletion
+        must not undo it.
+        """
         for producer_id in tuple(self.pending):
             self.remove_pending(producer_id, topic, partition)
         partitions = self.topics.get(topic)
-        held = None if partitions is None else partitions.pop(partition, None)
-        if held is not None:
-            self._discount(held)
+        removed = None if partitions is None else partitions.pop(partition, None)
+        if removed is not None:
+            self._discount(removed)
             if not partitions:
                 del self.topics[topic]
 
@@ -145,7 +158,7 @@ class GroupOffsets:
                 del self.pending[producer_id]
 
     def complete(self, producer_id: int, committed: bool) -> None:
-        """The transaction of this producer ended."""
+        """Ends a producer's transaction: its pending offsets are committed or dropped."""
         entries = self.pending.pop(producer_id, None)
         if entries is None:
             return

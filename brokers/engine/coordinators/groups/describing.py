@@ -1,4 +1,4 @@
-"""What a group looks like from outside (GRP-29)."""
+"""Descriptions of groups for DescribeGroups and ListGroups (GRP-29)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Keys and values of `__consumer_offsets`, byte for byte as Kafka's own tools read them (GRP-24).
+"""Record formats of `__consumer_offsets`, byte for byte as Kafka's own tools read them (GRP-24).
 
-A key begins with its version: 0 and 1 are offsets, 2 is a group; values have versions of their own. What Kafka 3.9
-writes is written (offsets v3, or v1 when the client gave a retention; groups v3), and what any Kafka up to 3.9 may have
-written is read.
+A key begins with its version: 0 and 1 are offsets, 2 is a group; values have versions of their own. Records are written
+as Kafka 3.9 writes them (offsets v3, or v1 when the client gave a retention; groups v3). The versions of every Kafka up
+to 3.9 are read.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from brokers.engine.wire.varints import MalformedVarint, read_unsigned
 OFFSET_KEY_VERSION: Final = 1
 GROUP_KEY_VERSION: Final = 2
 OFFSET_VALUE_VERSION: Final = 3
-# The only one that carries an expiry of its own.
+# The only version with an expiry time.
 OFFSET_VALUE_VERSION_EXPIRING: Final = 1
 GROUP_VALUE_VERSION: Final = 3
 VALUE_VERSION_MAX: Final = 4
 FLEXIBLE_FROM: Final = 4
 
 NO_TIMESTAMP: Final = -1
-# The longest text that a record can hold; ids that do not fit are refused before they come here.
+# Longest string in a record; longer ids are refused before they are encoded.
 TEXT_BYTES_MAX: Final = (1 << 15) - 1
 NO_LEADER_EPOCH: Final = -1
 
@@ -43,11 +43,11 @@ _OFFSET_VALUE_HEAD: Final = _SHORT.pack(OFFSET_VALUE_VERSION)
 
 
 class UnknownFormat(ValueError):
-    """The version is none that is known here: the record is another program's, or of a later release (GRP-25)."""
+    """The record has an unknown version: another program or a later release wrote it (GRP-25)."""
 
 
 class Unreadable(ValueError):
-    """The version is known, and the bytes are not what it says."""
+    """The record has a known version, and its bytes do not match that version's format."""
 
 
 class OffsetKey(NamedTuple):
@@ -61,7 +61,7 @@ class GroupKey(NamedTuple):
 
 
 class OffsetValue(NamedTuple):
-    """`expire_timestamp_ms` is -1 unless the client gave a retention itself (OffsetCommit 2 to 4)."""
+    """Value of an offset's record; `expire_timestamp_ms` is -1 unless the client gave one (OffsetCommit v2-4)."""
 
     offset: int
     leader_epoch: int
@@ -82,7 +82,10 @@ class MemberRecord(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """`protocol_type` is "" for a group that never had members; `state_timestamp_ms` is when it took on its state."""
+    """Value of a group's record.
+
+    `protocol_type` is "" for a group that never had members; `state_timestamp_ms` is the time of the last state change.
+    """
 
     protocol_type: str
     generation: int
@@ -97,7 +100,7 @@ def offset_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def offset_key_prefix(group: str) -> bytes:
-    """What the keys of all offsets of a group begin with."""
+    """Returns the common prefix of the keys of a group's offsets."""
     return _SHORT.pack(OFFSET_KEY_VERSION) + _text(group)
 
 
@@ -140,17 +143,17 @@ def group_value(group: GroupRecord) -> bytes:
 
 
 def read_key(key: bytes) -> OffsetKey | GroupKey:
-    """Raises UnknownFormat for a key of another kind, Unreadable for one that is cut off or too long."""
+    """Decodes a key. Raises UnknownFormat for an unknown version, Unreadable for a truncated or too long key."""
     if key[:2] in _OFFSET_KEY_HEADS:
         return _read_offset_key(key)
     version = _version(key)
     if version == GROUP_KEY_VERSION:
-        return _reading(key, lambda reader: GroupKey(reader.text()))
-    raise UnknownFormat(f"keys of version {version} are not known")
+        return _decode(key, lambda reader: GroupKey(reader.text()))
+    raise UnknownFormat(f"unknown key version {version}")
 
 
 def _read_offset_key(key: bytes) -> OffsetKey:
-    """In one pass: a group may have a hundred thousand of them."""
+    """Decodes an offset's key without a `_Reader`, for speed: a group may have a hundred thousand of them."""
     try:
         _, group_bytes = _TWO_SHORTS.unpack_from(key, 0)
         topic_at = 6 + group_bytes
@@ -158,14 +161,14 @@ def _read_offset_key(key: bytes) -> OffsetKey:
         end = topic_at + topic_bytes
         (partition,) = _INT.unpack_from(key, end)
         if group_bytes < 0 or topic_bytes < 0 or len(key) != end + 4:
-            raise Unreadable("the key of an offset is not as long as it says")
+            raise Unreadable("the lengths in an offset's key do not match its size")
         return OffsetKey(str(key[4 : topic_at - 2], "utf-8"), str(key[topic_at:end], "utf-8"), partition)
     except (struct_error, UnicodeDecodeError) as error:
-        raise Unreadable("the key of an offset is cut off") from error
+        raise Unreadable("an offset's key is truncated or not UTF-8") from error
 
 
 def read_offset_value(value: bytes) -> OffsetValue:
-    """Raises UnknownFormat, Unreadable."""
+    """Decodes the value of an offset's record. Raises UnknownFormat, Unreadable."""
     if value[:2] == _OFFSET_VALUE_HEAD:
         return _read_offset_v3(value)
     version = _known_version(value, "offsets")
@@ -179,7 +182,7 @@ def read_offset_value(value: bytes) -> OffsetValue:
         reader.tagged_fields()
         return OffsetValue(offset, leader_epoch, metadata, commit_ms, expire_ms)
 
-    return _reading(value, read, flexible=version >= FLEXIBLE_FROM)
+    return _decode(value, read, flexible=version >= FLEXIBLE_FROM)
 
 
 def _read_offset_v3(value: bytes) -> OffsetValue:
@@ -187,15 +190,15 @@ def _read_offset_v3(value: bytes) -> OffsetValue:
         _, offset, leader_epoch, metadata_bytes = _OFFSET_V3_HEAD.unpack_from(value, 0)
         end = _OFFSET_V3_HEAD.size + metadata_bytes
         if metadata_bytes < 0 or len(value) != end + 8:
-            raise Unreadable("the value of an offset is not as long as it says")
+            raise Unreadable("the lengths in an offset's value do not match its size")
         metadata = str(value[_OFFSET_V3_HEAD.size : end], "utf-8") if metadata_bytes else ""
         return OffsetValue(offset, leader_epoch, metadata, _LONG.unpack_from(value, end)[0])
     except (struct_error, UnicodeDecodeError) as error:
-        raise Unreadable("the value of an offset is cut off") from error
+        raise Unreadable("an offset's value is truncated or not UTF-8") from error
 
 
 def read_group_value(value: bytes) -> GroupRecord:
-    """Raises UnknownFormat, Unreadable."""
+    """Decodes the value of a group's record. Raises UnknownFormat, Unreadable."""
     version = _known_version(value, "groups")
 
     def read_member(reader: _Reader) -> MemberRecord:
@@ -207,7 +210,7 @@ def read_group_value(value: bytes) -> GroupRecord:
         subscription, assignment = reader.blob(), reader.blob()
         reader.tagged_fields()
         if rebalance_timeout_ms is None:
-            # Before there were two of them (GRP-9).
+            # Version 0 has a single time-out for both (GRP-9).
             rebalance_timeout_ms = session_timeout_ms
         return MemberRecord(
             member_id,
@@ -228,11 +231,13 @@ def read_group_value(value: bytes) -> GroupRecord:
         reader.tagged_fields()
         return GroupRecord(protocol_type, generation, protocol, leader, state_timestamp_ms, members)
 
-    return _reading(value, read, flexible=version >= FLEXIBLE_FROM)
+    return _decode(value, read, flexible=version >= FLEXIBLE_FROM)
 
 
 class _Reader:
-    """Reads fields in their order. Cut off data raises struct_error, IndexError, MalformedVarint or Unreadable."""
+    """Reader of a record's fields in order. Truncated data raises struct_error, IndexError, MalformedVarint or
+    Unreadable.
+    """
 
     def __init__(self, data: bytes, flexible: bool) -> None:
         self.data = data
@@ -250,16 +255,16 @@ class _Reader:
         return value
 
     def count(self) -> int:
-        """Of the items of an array, each of which takes at least a byte."""
+        """Reads the length of an array; more elements than bytes left are an error."""
         count = self._length(_INT)
         if not 0 <= count <= len(self.data) - self.at:
-            raise Unreadable("more items than there are bytes")
+            raise Unreadable("an array has more elements than bytes")
         return count
 
     def text(self) -> str:
         result = self.nullable_text()
         if result is None:
-            raise Unreadable("null where a text must be")
+            raise Unreadable("a required string is null")
         return result
 
     def nullable_text(self) -> str | None:
@@ -270,7 +275,7 @@ class _Reader:
         return self._take(self._length(_INT))
 
     def tagged_fields(self) -> None:
-        """None are known; what a later release adds there may be skipped."""
+        """Skips the tagged fields: none is known, and those of later releases may be ignored."""
         if not self.flexible:
             return
         for _ in range(self._varint()):
@@ -291,25 +296,25 @@ class _Reader:
     def _take(self, length: int) -> bytes:
         start = self.at
         if not 0 <= length <= len(self.data) - start:
-            raise Unreadable("a field reaches past the end")
+            raise Unreadable("a field reaches past the end of the record")
         self.at += length
         return self.data[start : self.at]
 
 
-def _reading(data: bytes, read: Callable[[_Reader], T], flexible: bool = False) -> T:
+def _decode(data: bytes, read: Callable[[_Reader], T], flexible: bool = False) -> T:
     reader = _Reader(data, flexible)
     try:
         result = read(reader)
     except (struct_error, IndexError, MalformedVarint, UnicodeDecodeError) as error:
-        raise Unreadable("a record of the offsets topic is cut off") from error
+        raise Unreadable("a record of the offsets topic is truncated or malformed") from error
     if reader.at != len(data):
-        raise Unreadable("bytes are left over behind a record's last field")
+        raise Unreadable("there are bytes after a record's last field")
     return result
 
 
 def _version(data: bytes) -> int:
     if len(data) < _SHORT.size:
-        raise Unreadable("too short to have a version")
+        raise Unreadable("the record is too short to have a version")
     version: int = _SHORT.unpack_from(data, 0)[0]
     return version
 
@@ -317,7 +322,7 @@ def _version(data: bytes) -> int:
 def _known_version(value: bytes, of: str) -> int:
     version = _version(value)
     if not 0 <= version <= VALUE_VERSION_MAX:
-        raise UnknownFormat(f"values of version {version} are not known for {of}")
+        raise UnknownFormat(f"unknown value version {version} of {of}")
     return version
 
 

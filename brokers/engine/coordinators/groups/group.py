@@ -1,7 +1,7 @@
 """A consumer group in memory: its members, its generation and its state (GRP-5).
 
-What a record says of it comes in by `restore`; who joins, waits or was given an id is in
-no record and changes directly.
+Recorded state is applied by `restore`. Pending joins, waiting calls and assigned member ids are in no record and change
+directly.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CONSUMER: Final = "consumer"
 
 
 class State(Enum):
-    """The values are what clients are told."""
+    """State of a group; the values are those of the Kafka protocol."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -39,13 +39,27 @@ _BEFORE: Final = {
 
 
 class Group:
-    """`id` is the internal one. Generation 0 has never had members, and there is no record of it.
+    """A consumer group. A group of generation 0 never had members and has no record.
 
-    `members` and `statics` (member ids by instance id) hold whoever is in; `pending` are ids that were given out and
-    not used yet. `unsynced` are members of this generation that have not asked for their assignment. `assembling`:
-    the first members of an empty group are awaited, whoever is there; `remaining_ms` is how much longer that may be put
-    off when `newcomer` says that somebody came (GRP-9). `recorded_at` is the log offset of its last record,
-    `committed_at` of the last one that changed its offsets: who is told of them waits for no others.
+    Attributes:
+        id: internal group id.
+        members: members by member id.
+        statics: member ids of static members by group instance id.
+        pending: member ids that were assigned and not used to join yet.
+        unsynced: members of this generation that have not sent SyncGroup.
+        assembling: True during the initial rebalance delay of an empty group (GRP-9).
+        newcomer: True if a member joined during the current delay, so that it is extended.
+        delay_ms: length of the current delay.
+        remaining_ms: time by which the delay may still be extended.
+        awaiting: number of members whose JoinGroup is not answered.
+        counted: the number of members and the bytes that the registry has counted for this group.
+        offered: number of members that offer a protocol, by its name.
+        subscriptions: metadata of this generation's members for its protocol; None if the topics that they read are
+            unknown.
+        metadata_bytes: size of the members' metadata.
+        assignment_bytes: size of the assignments in the last record.
+        recorded_at: log offset of the last record of the group; replies about members depend on it.
+        committed_at: log offset of the last change of its offsets; replies about offsets depend on it.
     """
 
     __slots__ = (
@@ -75,9 +89,8 @@ class Group:
     )
 
     def __init__(self, id: str, now_ms: int = NO_TIMESTAMP, after: int = NO_RECORD) -> None:
-        """`after` is the log offset of what may have ended a group of this id before."""
+        """Makes an empty group. `after` is the log offset of the last record that may have ended one of this id."""
         self.id = id
-        # What the registry has counted of it: members, and the bytes they take.
         self.counted = (0, 0)
         self.recorded_at = self.committed_at = after
         self.state = State.EMPTY
@@ -90,21 +103,17 @@ class Group:
         self.statics: dict[str, str] = {}
         self.pending: set[str] = set()
         self.unsynced: set[str] = set()
-        # What the members of this generation said when it began; None: nobody knows what the group reads.
         self.subscriptions: list[bytes] | None = None
-        # How many members offer a protocol, by its name.
         self.offered: Counter[str] = Counter()
-        # Members whose join is not answered.
         self.awaiting = 0
         self.metadata_bytes = 0
-        # What the last record gave to all members together.
         self.assignment_bytes = 0
         self.assembling = False
         self.newcomer = False
         self.delay_ms = 0
         self.remaining_ms = 0
 
-    # -- what is asked -------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     @property
     def is_consumer(self) -> bool:
@@ -112,7 +121,7 @@ class Group:
 
     @property
     def has_record(self) -> bool:
-        """Whether the log may hold a record of it, which must be deleted with it (GRP-26)."""
+        """True if the log may hold a record of this group, which must be deleted with it (GRP-26)."""
         return self.generation > 0
 
     @property
@@ -125,18 +134,21 @@ class Group:
 
     @property
     def size_bytes(self) -> int:
-        """What its members take in memory."""
+        """Memory that the members take."""
         return self.metadata_bytes + self.assignment_bytes + MEMBER_BYTES * (len(self.members) + len(self.pending))
 
     def supports(self, protocol_type: str, protocols: Iterable[tuple[str, bytes]]) -> bool:
-        """Whether somebody who offers this has anything in common with all members (GRP-7)."""
+        """True if one of the offered protocols is supported by all members (GRP-7)."""
         names = [name for name, _ in protocols]
         if self.state is State.EMPTY:
             return bool(protocol_type and names)
         return self.protocol_type == protocol_type and any(self.offered[name] == len(self.members) for name in names)
 
     def choice(self) -> str:
-        """The protocol that every member offers and most like best; the earlier member's wish breaks a tie (GRP-10)."""
+        """Returns the protocol with the most votes among those that every member offers (GRP-10).
+
+        A tie is broken by the vote of the member that joined earlier.
+        """
         everybody = len(self.members)
         candidates = {name for name, count in self.offered.items() if count == everybody}
         votes = Counter(member.vote(candidates) for member in self.members.values())
@@ -157,7 +169,7 @@ class Group:
             self.awaiting += 1
 
     def remove(self, member_id: str) -> Member | None:
-        """Takes out a member, or an id that was given out. The caller answers what the member waits for."""
+        """Removes a member or a pending member id. The caller answers the member's waiting calls."""
         self.pending.discard(member_id)
         self.unsynced.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -173,10 +185,10 @@ class Group:
         return member
 
     def rename(self, member: Member, member_id: str) -> None:
-        """A static member comes back under another id (GRP-18). It keeps its place, and with it the leadership."""
+        """Changes the member id of a static member that has rejoined (GRP-18). It keeps its position and leadership."""
         assert member.group_instance_id is not None, "only a static member is known by more than its id"
         before = member.member_id
-        self.members = {member_id if id == before else id: result for id, result in self.members.items()}
+        self.members = {member_id if id == before else id: other for id, other in self.members.items()}
         self.statics[member.group_instance_id] = member_id
         if self.leader == before:
             self.leader = member_id
@@ -192,7 +204,7 @@ class Group:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
-        """What a member says when it joins again."""
+        """Replaces the protocols and time-outs of a member that joins again."""
         self._count(member.protocols, -1)
         member.protocols = tuple(protocols)
         member.metadata_bytes = metadata_bytes(protocols)
@@ -201,7 +213,7 @@ class Group:
         member.session_timeout_ms = session_timeout_ms
 
     def awaits_join(self, member: Member, ticket: object | None) -> object | None:
-        """From now on this call of the member is the one to be answered, None when it is; the one before."""
+        """Sets the JoinGroup call that the member waits with, None if it was answered. Returns the previous one."""
         before = member.join_ticket
         self.awaiting += (ticket is not None) - (before is not None)
         member.join_ticket = ticket
@@ -215,7 +227,7 @@ class Group:
                 del self.offered[name]
 
     def begin_reading(self) -> None:
-        """A generation begins: what its members say for the protocol in use is what they read (GRP-28)."""
+        """Sets the subscriptions of a new generation: its members' metadata for the chosen protocol (GRP-28)."""
         if self.is_consumer and self.protocol is not None:
             self.subscriptions = [member.metadata(self.protocol) for member in self.members.values()]
         else:
@@ -229,7 +241,7 @@ class Group:
         self.state_timestamp_ms = now_ms
 
     def recorded(self, state_timestamp_ms: int, assignments: dict[str, bytes]) -> GroupRecord:
-        """The record of this generation, with what the leader gave to whom; who was given nothing has b""."""
+        """Returns the record of this generation with the leader's assignments, b"" for members without one."""
         protocol = self.protocol
         if protocol is None:
             assert not self.members, "a group with members has chosen a protocol"
@@ -242,14 +254,14 @@ class Group:
         )
 
     def restore(self, record: GroupRecord) -> None:
-        """Becomes what the record says. What a member told besides, and what it waits for, stays."""
-        known = self.members
+        """Applies a record. The members' other protocols and their waiting calls stay."""
+        previous = self.members
         self.members, self.statics, self.leader = {}, {}, record.leader
         self.offered.clear()
         self.metadata_bytes = self.awaiting = 0
         for stored in record.members:
             assert record.protocol is not None, "a group with members has chosen a protocol"
-            member = known.get(stored.member_id)
+            member = previous.get(stored.member_id)
             if member is None:
                 member = Member.restored(stored, record.protocol)
             else:

@@ -1,7 +1,7 @@
-"""Heartbeats, and what happens when they stay away (GRP-13, GRP-14).
+"""Heartbeats, and the expiry of sessions without them (GRP-13, GRP-14).
 
-The hottest call of all: what is usual is answered without making anything. A heartbeat moves the member's deadline; the
-timer, when it rings, sees that and goes on to the later one.
+Heartbeat is the most frequent call, so the usual replies are shared objects. A heartbeat only moves the member's
+deadline; when the timer fires it is set again for the later deadline.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
-# Nobody changes them: an outcome without records and answers is only read.
-_ALIVE: Final = CoordinatorResult(0)
+# Shared by all calls: a result without records and answers is never modified.
+_MEMBER_ALIVE: Final = CoordinatorResult(0)
 _REJOIN: Final = CoordinatorResult(int(ErrorCode.REBALANCE_IN_PROGRESS))
-_STRANGER: Final = CoordinatorResult(_UNKNOWN)
+_UNKNOWN_MEMBER: Final = CoordinatorResult(_UNKNOWN)
 
 
 def heartbeat(
     group: Group | None, now: Now, generation: int, member_id: str, group_instance_id: str | None
 ) -> CoordinatorResult:
-    """The reply is an error code."""
+    """Extends the session of a member; the reply is an error code."""
     if group is None:
-        return _STRANGER
+        return _UNKNOWN_MEMBER
     member = group.members.get(member_id)
     if member is None or group_instance_id is not None or generation != group.generation:
         code = check_generation(group, generation, member_id, group_instance_id)
         if code:
             return CoordinatorResult(code, is_read=code in FOR_GOOD)
         member = group.members[member_id]
-    reply = _REJOIN if group.state is State.PREPARING else _ALIVE
+    reply = _REJOIN if group.state is State.PREPARING else _MEMBER_ALIVE
     deadline_ms = now.monotonic_ms + member.session_timeout_ms
     if member.armed_ms is None or deadline_ms < member.armed_ms:
         builder = ResultBuilder(now)
@@ -53,11 +53,11 @@ def on_session_deadline(builder: ResultBuilder, settings: GroupSettings, group: 
     elif member.is_fresh or not member.is_waiting:
         remove_and_rebalance(builder, settings, group, member)
         try_to_complete(builder, group)
-    # Else it waits for us, and is expected again when it is answered.
+    # Otherwise the member waits for a reply, and its session starts again with that reply.
 
 
 def on_pending_deadline(builder: ResultBuilder, group: Group, member_id: str) -> None:
-    """Nobody came with the id that was given out."""
+    """Forgets an assigned member id that was not used in time."""
     if member_id in group.pending:
         group.pending.discard(member_id)
         try_to_complete(builder, group)

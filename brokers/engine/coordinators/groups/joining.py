@@ -1,4 +1,4 @@
-"""JoinGroup: who is let in, who is sent away with an id, and who makes the group rebalance (GRP-6, GRP-7, GRP-8)."""
+"""JoinGroup: admission to a group, assignment of member ids, and the start of a rebalance (GRP-6, GRP-7, GRP-8)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
-# Who joins for the first time cannot send heartbeats before it is answered, and may be gone (GRP-14).
+# Session of a member before its first reply: it cannot send heartbeats yet, and its client may be gone (GRP-14).
 FRESH_MS_MAX: Final = 300_000
 
 
 def join(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, request: JoinRequest) -> CoordinatorResult:
-    """`group` None: nobody knows it yet. The id is not empty; the handler has seen to that (GRP-4)."""
+    """Handles JoinGroup. `group` is None if it does not exist yet; the handler has refused an empty id (GRP-4)."""
     settings = groups.settings
     if not settings.session_timeout_ms_min <= request.session_timeout_ms <= settings.session_timeout_ms_max:
         return builder.result(join_refused(request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT))
-    if not is_modest(request):
+    if not is_within_limits(request):
         return builder.result(join_refused(request.member_id, ErrorCode.INVALID_REQUEST))
     if group is None:
         if request.member_id != NO_MEMBER:
@@ -43,22 +43,22 @@ def join(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, req
             return builder.result(join_refused(request.member_id, ErrorCode.POLICY_VIOLATION))
         group = groups.obtain(request.group_id, builder.now.wall_ms)
     reply: Any
-    if not has_seat(settings, group, _place(group, request)):
+    if not has_space(settings, group, _existing_member_id(group, request)):
         if group.remove(request.member_id) is not None:
             builder.forget(group, request.member_id)
         reply = join_refused(NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
-    elif not fits(groups, group, request):
+    elif not fits_in_memory(groups, group, request):
         reply = join_refused(request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
     elif not group.supports(request.protocol_type, request.protocols):
         reply = join_refused(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     elif request.member_id != NO_MEMBER:
-        reply = _join_again(settings, builder, group, request)
+        reply = _rejoin(settings, builder, group, request)
     elif request.group_instance_id is not None and request.group_instance_id in group.statics:
         return static.replace(settings, builder, group, request, new_member_id(request))
     elif request.needs_id:
-        reply = _give_id(settings, builder, group, request)
+        reply = _assign_member_id(settings, builder, group, request)
     else:
-        reply = _enter(settings, builder, group, request, new_member_id(request))
+        reply = _add_member(settings, builder, group, request, new_member_id(request))
     try_to_complete(builder, group)
     return builder.result(reply)
 
@@ -67,8 +67,11 @@ def new_member_id(request: JoinRequest) -> str:
     return f"{request.client_id if request.group_instance_id is None else request.group_instance_id}-{uuid4()}"
 
 
-def is_modest(request: JoinRequest) -> bool:
-    """Within what one member may say about itself, and no protocol twice: it would be counted for two members."""
+def is_within_limits(request: JoinRequest) -> bool:
+    """True if a request is within the limits of one member and names each protocol once.
+
+    A repeated protocol would count as one of another member.
+    """
     names = (request.group_instance_id or "", request.client_id, request.protocol_type)
     return (
         len(request.protocols) <= PROTOCOLS_MAX
@@ -80,17 +83,20 @@ def is_modest(request: JoinRequest) -> bool:
     )
 
 
-def _place(group: Group, request: JoinRequest) -> str:
-    """The id of the member that this is, or whose place it takes."""
+def _existing_member_id(group: Group, request: JoinRequest) -> str:
+    """Returns the id of the existing member that the request is for or that it replaces, else NO_MEMBER."""
     if request.member_id == NO_MEMBER and request.group_instance_id is not None:
         return group.statics.get(request.group_instance_id, NO_MEMBER)
     return request.member_id
 
 
-def has_seat(settings: GroupSettings, group: Group, member_id: str) -> bool:
-    """GRP-7. In a join phase those count who have joined: whoever comes last may be one too many."""
+def has_space(settings: GroupSettings, group: Group, member_id: str) -> bool:
+    """True if the member fits into the group's maximum size (GRP-7).
+
+    During a join phase only members that have joined again count, so the last ones to join may be refused.
+    """
     if group.state is State.EMPTY:
-        # Ids that were given out are seats as well, or they could be had without end.
+        # Pending member ids count as well, or a client could get any number of them.
         return len(group.pending) < settings.members_max or member_id in group.pending
     member = group.members.get(member_id)
     if group.state is State.PREPARING:
@@ -98,19 +104,19 @@ def has_seat(settings: GroupSettings, group: Group, member_id: str) -> bool:
     return member is not None or len(group.members) < settings.members_max
 
 
-def fits(groups: GroupRegistry, group: Group, request: JoinRequest) -> bool:
-    place = _place(group, request)
-    member = group.members.get(place)
+def fits_in_memory(groups: GroupRegistry, group: Group, request: JoinRequest) -> bool:
+    member_id = _existing_member_id(group, request)
+    member = group.members.get(member_id)
     more_bytes = metadata_bytes(request.protocols) - (0 if member is None else member.metadata_bytes)
     if group.metadata_bytes + more_bytes > GROUP_METADATA_BYTES_MAX:
         return False
-    is_known = member is not None or place in group.pending
+    is_known = member is not None or member_id in group.pending
     if is_known:
         return groups.has_memory(group.id, more_bytes)
     return groups.has_memory(group.id, more_bytes + MEMBER_BYTES, 1)
 
 
-def _give_id(settings: GroupSettings, builder: ResultBuilder, group: Group, request: JoinRequest) -> JoinReply:
+def _assign_member_id(settings: GroupSettings, builder: ResultBuilder, group: Group, request: JoinRequest) -> JoinReply:
     if len(group.pending) >= settings.members_max:
         return join_refused(NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
     member_id = new_member_id(request)
@@ -119,7 +125,9 @@ def _give_id(settings: GroupSettings, builder: ResultBuilder, group: Group, requ
     return join_refused(member_id, ErrorCode.MEMBER_ID_REQUIRED)
 
 
-def _enter(settings: GroupSettings, builder: ResultBuilder, group: Group, request: JoinRequest, member_id: str) -> Any:
+def _add_member(
+    settings: GroupSettings, builder: ResultBuilder, group: Group, request: JoinRequest, member_id: str
+) -> Any:
     member = Member(
         member_id,
         request.group_instance_id,
@@ -143,17 +151,17 @@ def _enter(settings: GroupSettings, builder: ResultBuilder, group: Group, reques
     return REPLY_PENDING
 
 
-def _join_again(settings: GroupSettings, builder: ResultBuilder, group: Group, request: JoinRequest) -> Any:
+def _rejoin(settings: GroupSettings, builder: ResultBuilder, group: Group, request: JoinRequest) -> Any:
     member_id = request.member_id
     if member_id in group.pending and request.group_instance_id is None:
-        return _enter(settings, builder, group, request, member_id)
+        return _add_member(settings, builder, group, request, member_id)
     code = check_member(group, member_id, request.group_instance_id)
     if code:
         return join_refused(member_id, code)
     member = group.members[member_id]
     unchanged = member.protocols == tuple(request.protocols)
     if unchanged and (group.state is State.COMPLETING or (group.state is State.STABLE and group.leader != member_id)):
-        # It has missed the answer, or thinks it has; the generation is what it was.
+        # A retry of an answered call: the generation has not changed.
         return joined(group, member)
     group.offers(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
     supersede_join(builder, group, member)
@@ -162,6 +170,8 @@ def _join_again(settings: GroupSettings, builder: ResultBuilder, group: Group, r
 
 
 def supersede_join(builder: ResultBuilder, group: Group, member: Member) -> None:
-    """From here on the member waits with this call; the one before, if it still waits, is told to try again."""
+    """Makes the member wait with the current call. A previous call that still waits is answered with
+    REBALANCE_IN_PROGRESS.
+    """
     before = group.awaits_join(member, builder.ticket)
     builder.answer(before, join_refused(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))

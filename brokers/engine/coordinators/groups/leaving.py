@@ -1,4 +1,4 @@
-"""LeaveGroup, also of several members at once, and on behalf of static ones (GRP-15, GRP-20)."""
+"""LeaveGroup, for one or several members; an administrator may remove static members (GRP-15, GRP-20)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def leave(
 def _leave(settings: GroupSettings, builder: ResultBuilder, group: Group, leaver: Leaver) -> int:
     member_id, group_instance_id = leaver
     if member_id == NO_MEMBER:
-        # An administrator removes whoever is in this place.
+        # An administrator removes the static member with this group instance id.
         current = None if group_instance_id is None else group.statics.get(group_instance_id)
         if current is None:
             return int(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -1,7 +1,7 @@
-"""The groups of one partition of the offsets topic: members by what they do, and offsets by what they commit.
+"""State machine of one shard of the group coordinator: the groups of one partition of the offsets topic.
 
-`coordinators.ports.Machine`. Each operation decides in a module of its own; here is what they share, and where records
-and deadlines find their way (GRP-24, GRP-25).
+It implements `coordinators.interfaces.Machine` and passes records and deadlines to the modules that decide about them
+(GRP-24, GRP-25).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 
 
 class LedGroups:
-    """What a broker leads of the offsets topic; `partitions` answers how many that has."""
+    """The shards of the offsets topic that a broker leads; `partitions` returns the number of its partitions."""
 
     def __init__(self, partitions: Callable[[], int] = lambda: 1) -> None:
         self.groups: LedShards[GroupRegistry] = LedShards(partitions)
@@ -51,8 +51,10 @@ class LedGroups:
 
 
 class GroupMachine:
-    """`offsets` answers what is asked about them, `removals` what deletes them. `led` are the shards of this broker:
-    the limits of an instance count over all of them.
+    """State machine of one shard of the group coordinator.
+
+    `groups` are its groups, `offsets` commits and fetches their offsets, `removals` deletes both. `led` are the shards
+    that this broker leads, over which the limits of an instance are counted.
     """
 
     def __init__(
@@ -73,18 +75,18 @@ class GroupMachine:
     def join(self, now: Now, ticket: object, request: JoinRequest) -> CoordinatorResult:
         result = joining.join(self.groups, ResultBuilder(now, ticket), self.groups.get(request.group_id), request)
         self.groups.recount(self.groups.get(request.group_id))
-        return _answered(result)
+        return _mark_final(result)
 
     def sync(self, now: Now, ticket: object, request: SyncRequest) -> CoordinatorResult:
         group = self.groups.get(request.group_id)
         result = syncing.sync(self.groups, ResultBuilder(now, ticket), group, request)
         self.groups.recount(group)
-        return _answered(result)
+        return _mark_final(result)
 
     def heartbeat(
         self, now: Now, group_id: str, generation: int, member_id: str, group_instance_id: str | None = None
     ) -> CoordinatorResult:
-        """The reply is an error code."""
+        """Extends the session of a member; the reply is an error code."""
         return heartbeats.heartbeat(self.groups.get(group_id), now, generation, member_id, group_instance_id)
 
     def leave(self, now: Now, ticket: object, group_id: str, leavers: Sequence[Leaver]) -> CoordinatorResult:
@@ -94,13 +96,13 @@ class GroupMachine:
         return result
 
     def describe(self, group_id: str) -> CoordinatorResult:
-        """A group that nobody knows is Dead, which is no error (GRP-29)."""
+        """Describes a group; an unknown one is reported in state Dead, not as an error (GRP-29)."""
         group = self.groups.get(group_id)
         reply = DescribeReply(0, State.DEAD.value) if group is None else describing.describe(group)
         return CoordinatorResult(reply, reads=self.groups.recorded_at(group_id), is_read=True)
 
     def listed(self, instance_id: str | None) -> list[ListedGroup]:
-        """The groups of an instance; None: of everybody."""
+        """Returns the groups of an instance, or all groups with `instance_id` None."""
         groups = self.groups if instance_id is None else self.groups.of_instance(instance_id)
         return [describing.listed(group) for group in groups]
 
@@ -108,18 +110,18 @@ class GroupMachine:
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
         try:
-            read = read_key(key)
+            decoded_key = read_key(key)
         except UnknownFormat as error:
             log.warning("group_key_unknown", offset=offset, reason=str(error))
             return
         except Unreadable as error:
             log.error("group_key_unreadable", offset=offset, reason=str(error))
             return
-        if isinstance(read, GroupKey):
-            self._replay_group(read.group, value, offset)
+        if isinstance(decoded_key, GroupKey):
+            self._replay_group(decoded_key.group, value, offset)
         else:
-            self.offsets.replay(read, value, offset, producer_id)
-            self.groups.offsets_changed(read.group, offset)
+            self.offsets.replay(decoded_key, value, offset, producer_id)
+            self.groups.offsets_changed(decoded_key.group, offset)
 
     def _replay_group(self, group_id: str, value: bytes | None, offset: int) -> None:
         if value is None:
@@ -130,7 +132,7 @@ class GroupMachine:
         try:
             record = read_group_value(value)
         except (UnknownFormat, Unreadable) as error:
-            # What was known before stands: a member that is wrong there is put right by its next heartbeat.
+            # The previous state stays; the next heartbeat of a member that is wrong in it corrects that.
             log.error("group_unreadable", group=group_id, offset=offset, reason=str(error))
             return
         group = self.groups.obtain(group_id, record.state_timestamp_ms)
@@ -142,8 +144,9 @@ class GroupMachine:
         self.offsets.replay_marker(producer_id, committed, offset)
 
     def loaded(self, now: Now) -> CoordinatorResult:
-        """Members have a whole session to find the new coordinator (GRP-25). A group that is larger than is allowed by
-        now rebalances, and is smaller then (GRP-7).
+        """Starts a full session for every member, in which it can find the new coordinator (GRP-25).
+
+        A group that is above the maximum size, which may have been lowered, rebalances and becomes smaller (GRP-7).
         """
         builder = ResultBuilder(now)
         for group in self.groups:
@@ -160,7 +163,7 @@ class GroupMachine:
     def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult:
         if key in TIMERS:
             return self.removals.on_timer(key, now)
-        assert isinstance(key, tuple), "deadlines are known by tuples"
+        assert isinstance(key, tuple), "keys of timers are tuples"
         builder = ResultBuilder(now)
         about, group_id = key[0], key[1]
         group = self.groups.get(group_id)
@@ -175,7 +178,7 @@ class GroupMachine:
         elif about == JOIN:
             rebalancing.on_join_deadline(builder, self.settings, group)
         else:
-            assert about == SYNC, f"nobody waits for {about!r}"
+            assert about == SYNC, f"unknown timer {about!r}"
             syncing.on_sync_deadline(builder, self.settings, group)
         self.groups.recount(group)
         return builder.result()
@@ -185,20 +188,20 @@ class GroupMachine:
         self.offsets.shards.discard(self.offsets)
         answers = self.removals.unload()
         for group in self.groups:
-            answers += _waiting(group, ErrorCode.NOT_COORDINATOR)
+            answers += _fail_waiting_calls(group, ErrorCode.NOT_COORDINATOR)
             group.state = State.DEAD
         return answers
 
 
-def _answered(result: CoordinatorResult) -> CoordinatorResult:
-    """A refusal that ends a client leaves as what is in records does."""
+def _mark_final(result: CoordinatorResult) -> CoordinatorResult:
+    """Marks a refusal that makes a client give up as a read, so that it is released after a leadership check."""
     if result.reply is not REPLY_PENDING and result.reply.error in FOR_GOOD:
         result.is_read = True
     return result
 
 
-def _waiting(group: Group, code: ErrorCode) -> list[tuple[object, Any]]:
-    """Everybody who waits in a group, told this. Nobody waits there afterwards."""
+def _fail_waiting_calls(group: Group, code: ErrorCode) -> list[tuple[object, Any]]:
+    """Clears a group's waiting calls and returns their answers with an error code."""
     answers: list[tuple[object, Any]] = []
     for member in group.members.values():
         ticket = group.awaits_join(member, None)

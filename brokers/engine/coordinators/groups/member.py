@@ -1,4 +1,4 @@
-"""One member of a group: what it said when it joined, what it was given, and what it waits for."""
+"""Member of a group: the contents of its JoinGroup, its assignment and its waiting calls."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from brokers.engine.coordinators.groups.formats import MemberRecord
 
 
 class Member:
-    """`join_ticket` and `sync_ticket` are calls of it that are not answered yet.
+    """A member of a group.
 
-    `deadline_ms` is the end of its session, `armed_ms` when the timer of that rings, which may be earlier: a heartbeat
-    moves the deadline alone. `is_fresh`: it has not got its first answer, so it cannot know that it is a member.
+    `join_ticket` and `sync_ticket` are its calls that are not answered yet. `deadline_ms` is the end of its session,
+    `armed_ms` the time at which the session timer fires; it may be earlier, because a heartbeat moves only the
+    deadline. `is_fresh` is True until the member gets its first reply.
     """
 
     __slots__ = (
@@ -60,7 +61,7 @@ class Member:
 
     @classmethod
     def restored(cls, record: MemberRecord, protocol: str) -> Member:
-        """From a group's record, which keeps what was said for the protocol that was chosen."""
+        """Makes a member from a group's record, which has its metadata for the chosen protocol only."""
         return cls(
             record.member_id,
             record.group_instance_id,
@@ -73,8 +74,10 @@ class Member:
         )
 
     def restore(self, record: MemberRecord, protocol: str) -> None:
-        """Becomes what a later record says. Live it offers what is in there, and more besides; at load it knows what
-        an earlier record held, and of that nothing counts.
+        """Applies a later record.
+
+        A live member offers the recorded protocol among others, which it keeps. At load the protocols come from an
+        earlier record and are replaced.
         """
         self.assignment = record.assignment
         self.rebalance_timeout_ms = record.rebalance_timeout_ms
@@ -100,18 +103,18 @@ class Member:
         return self.join_ticket is not None or self.sync_ticket is not None
 
     def metadata(self, protocol: str) -> bytes:
-        """What it says about itself for a protocol that it offered."""
+        """Returns the metadata for a protocol that the member offers."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
-        raise AssertionError(f"the group chose {protocol!r}, which a member never offered")
+        raise AssertionError(f"the group's protocol {protocol!r} is not offered by a member")
 
     def vote(self, candidates: Collection[str]) -> str:
-        """Of `candidates`, each of which it offers, the one it likes best (GRP-10)."""
+        """Returns the candidate that the member prefers; it offers all of them (GRP-10)."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name
-        raise AssertionError("a candidate is what every member offers")
+        raise AssertionError("a member offers none of the candidates")
 
 
 def metadata_bytes(protocols: Sequence[tuple[str, bytes]]) -> int:

@@ -1,7 +1,7 @@
-"""The committed offsets of one shard: commits, fetches, and what a transaction holds back (GRP-21…25, TXN-9).
+"""Committed offsets of one shard: commits, fetches, and the offsets of open transactions (GRP-21…25, TXN-9).
 
-Part of the groups' machine, which hands on the records, markers and timers that are about offsets. Replies are error
-codes and plain tuples; handlers know how they look in each version of the protocol.
+`GroupMachine` passes the records, markers and timers that concern offsets to this module. Replies are error codes and
+tuples; the handlers encode them for each version of the protocol.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ log = structlog.get_logger(__name__)
 NO_OFFSET: Final = -1
 NO_GENERATION: Final = -1
 TIMESTAMP_MAX: Final = (1 << 63) - 1
-# "The broker's own": how long an offset is kept, when it was committed.
+# The client gave no retention, so the broker's applies.
 DEFAULT_RETENTION_MS: Final = -1
 
-# GRP-22: what clients are told of an append's failure. Other codes are told as they are.
-_OF_APPEND: Final[Mapping[int, ErrorCode]] = {
+# Error codes for clients, by the error code of a failed append (GRP-22). Codes that are not listed are passed on.
+_CLIENT_ERRORS: Final[Mapping[int, ErrorCode]] = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -59,13 +59,13 @@ _OF_APPEND: Final[Mapping[int, ErrorCode]] = {
 _NOTHING: Final[Mapping[int, Committed]] = {}
 _STABLE: Final[frozenset[int]] = frozenset()
 _UNBOUNDED: Final = 1 << 62
-# Who is at a limit must be able to commit in transactions: those that wait for the end of one may be as many again.
+# Factor on the limits for pending offsets, so that an instance at its limit can still commit in transactions.
 TRANSACTIONAL_PARTS: Final = 2
 _NONE: Final = Committed(NO_OFFSET, NO_LEADER_EPOCH, "", NO_TIMESTAMP, NO_TIMESTAMP, -1)
 
 
 class Commit(NamedTuple):
-    """What is committed for one partition, by its internal topic. `timestamp_ms` -1: when it comes."""
+    """A commit for one partition of an internal topic. With `timestamp_ms` -1 the time of arrival applies."""
 
     topic: str
     partition: int
@@ -76,7 +76,7 @@ class Commit(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """`offset` -1: nothing was committed."""
+    """The committed offset of one partition; `offset` is -1 if there is none."""
 
     partition: int
     offset: int
@@ -86,8 +86,10 @@ class Fetched(NamedTuple):
 
 
 class Positions:
-    """What was committed on one topic when somebody asked. A group may have 100,000 of them: entries never change, so
-    they are only taken here, and lines are made one by one by who answers.
+    """Committed offsets of one topic at the time of an OffsetFetch.
+
+    A group may have 100,000 of them. Entries are immutable, so only references are copied here, and each `Fetched` is
+    made when the handler iterates.
     """
 
     __slots__ = ("_entries", "_partitions", "_unstable")
@@ -108,7 +110,7 @@ class Positions:
 
 
 class Producer(NamedTuple):
-    """`verification_token` is what the verification of its transaction gave it (TXN-27)."""
+    """The producer of a transactional commit. `verification_token` is from its transaction's verification (TXN-27)."""
 
     id: int
     epoch: int
@@ -116,17 +118,17 @@ class Producer(NamedTuple):
 
 
 def commit_error(code: int) -> int:
-    """How a failed append, or a failed verification of a transaction, is told to who commits (GRP-22)."""
-    return int(_OF_APPEND.get(code, code))
+    """Returns the error code for a client whose commit failed at the append or at the verification (GRP-22)."""
+    return int(_CLIENT_ERRORS.get(code, code))
 
 
 def is_over(group: Group) -> bool:
-    """Nobody is in it and nobody is on the way: it is kept for its offsets alone."""
+    """True if a group has neither members nor pending member ids, so that only its offsets keep it."""
     return group.state is State.EMPTY and not group.pending
 
 
-class _Room:
-    """How many offsets more, and how many bytes."""
+class _RemainingRoom:
+    """Remaining number and bytes of offsets that an instance may commit."""
 
     __slots__ = ("_bytes", "_count")
 
@@ -134,7 +136,7 @@ class _Room:
         self._count, self._bytes = count, size_bytes
 
     def take(self, is_new: bool, more_bytes: int) -> bool:
-        """False if there is no room; then nothing is taken."""
+        """Takes room for one commit; returns False and takes nothing if there is not enough."""
         if (is_new and self._count <= 0) or more_bytes > self._bytes:
             return False
         self._count -= is_new
@@ -143,9 +145,10 @@ class _Room:
 
 
 class ShardOffsets:
-    """`groups` are all groups of the shard: one that has nothing but offsets is among them too, Empty, of generation 0.
+    """The offsets of one shard of the group coordinator.
 
-    `position` is the end of what was replayed. `shards` are those that this broker leads, this one among them.
+    `groups` are all groups of the shard; a group that has only offsets is in state Empty with generation 0. `position`
+    is the last replayed log offset. `shards` are all shards that this broker leads, this one included.
     """
 
     def __init__(self, groups: GroupRegistry, shards: LedShards[ShardOffsets] | None = None) -> None:
@@ -154,9 +157,9 @@ class ShardOffsets:
         self.shards.add(self)
         self.position = -1
         self.by_group: dict[str, GroupOffsets] = {}
-        # Groups in which a producer's open transaction has commits.
+        # Groups with pending offsets, by producer id.
         self._open: dict[int, set[str]] = {}
-        # By instance: how many offsets, and the bytes that they take.
+        # Number and bytes of offsets, by instance.
         self._usage: dict[str | None, tuple[int, int]] = {}
 
     @property
@@ -169,7 +172,7 @@ class ShardOffsets:
         return sum(held.count for held in self.by_group.values())
 
     def usage(self, instance_id: str | None) -> tuple[int, int]:
-        """How many offsets an instance has in this shard, those of open transactions included, and their bytes."""
+        """Returns the number and bytes of an instance's offsets in this shard, pending ones included."""
         return self._usage.get(instance_id, (0, 0))
 
     def of(self, group_id: str) -> GroupOffsets | None:
@@ -186,7 +189,7 @@ class ShardOffsets:
         try:
             read = read_offset_value(value)
         except (UnknownFormat, Unreadable) as error:
-            # What was committed before stands: starting there again repeats records, starting nowhere may lose them.
+            # The previous offset stays: reading from there again repeats records, reading from no offset may lose them.
             log.error("offset_unreadable", group=group_id, topic=topic, partition=partition, reason=str(error))
             return
         held = self.by_group.get(group_id)
@@ -217,7 +220,7 @@ class ShardOffsets:
 
     def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
         self.position = max(self.position, offset)
-        # In order: a set would have another one in every process.
+        # Sorted, because the order of a set differs between processes.
         for group_id in sorted(self._open.pop(producer_id, ())):
             held = self.by_group.get(group_id)
             if held is None:
@@ -229,7 +232,7 @@ class ShardOffsets:
             self.groups.offsets_changed(group_id, offset)
 
     def replay_group_removed(self, group_id: str) -> None:
-        """The record of the group is deleted. Offsets that were committed since make it one of generation 0."""
+        """Handles the deletion of a group's record. A group that still has offsets starts again with generation 0."""
         if group_id in self.by_group:
             self.groups.obtain(group_id, NO_TIMESTAMP)
 
@@ -262,14 +265,14 @@ class ShardOffsets:
         commits: Sequence[Commit],
         retention_ms: int = DEFAULT_RETENTION_MS,
     ) -> CoordinatorResult:
-        """GRP-21, GRP-22. The reply is an error code for each of `commits`."""
+        """Commits offsets (GRP-21, GRP-22). The reply is an error code for each of `commits`."""
         group = self.groups.get(group_id)
         code = self._check_commit(group_id, group, generation, member_id, group_instance_id, transactional=False)
         if code:
             return CoordinatorResult([code] * len(commits), is_read=code in FOR_GOOD)
         timers: list[tuple[Hashable, int | None]] = []
         if group is not None and group.state is not State.EMPTY:
-            # Who commits lives.
+            # A commit extends the session like a heartbeat.
             builder = ResultBuilder(now)
             member = group.members[member_id]
             builder.expect(group, member, member.session_timeout_ms)
@@ -286,7 +289,9 @@ class ShardOffsets:
         commits: Sequence[Commit],
         producer: Producer,
     ) -> CoordinatorResult:
-        """TXN-9: what is committed counts when the transaction does. The reply is as that of `commit`."""
+        """Commits offsets that take effect when the producer's transaction commits (TXN-9). The reply is an error code
+        for each of `commits`.
+        """
         group = self.groups.get(group_id)
         code = self._check_commit(group_id, group, generation, member_id, group_instance_id, transactional=True)
         if code:
@@ -306,7 +311,7 @@ class ShardOffsets:
         if group is not None:
             return check_commit(group, generation, member_id, group_instance_id, transactional=transactional)
         if generation > NO_GENERATION:
-            # Members are of groups that are known. In a transaction the group begins with this call, and has none.
+            # An unknown group has no members. A transactional commit would create the group, so its error is different.
             return int(ErrorCode.UNKNOWN_MEMBER_ID if transactional else ErrorCode.ILLEGAL_GENERATION)
         return 0 if self.groups.has_room(group_id) else int(ErrorCode.POLICY_VIOLATION)
 
@@ -320,7 +325,7 @@ class ShardOffsets:
         producer: Producer | None = None,
         timers: list[tuple[Hashable, int | None]] | None = None,
     ) -> CoordinatorResult:
-        codes = self._codes(group_id, commits, NO_PRODUCER if producer is None else producer.id)
+        codes = self._commit_codes(group_id, commits, NO_PRODUCER if producer is None else producer.id)
         expire_ms = NO_TIMESTAMP
         if retention_ms != DEFAULT_RETENTION_MS:
             expire_ms = min(now.wall_ms + retention_ms, TIMESTAMP_MAX)
@@ -349,12 +354,15 @@ class ShardOffsets:
             result.producer_id, result.producer_epoch, result.verification_token = producer
         return result
 
-    def _codes(self, group_id: str, commits: Sequence[Commit], producer_id: int) -> list[int]:
-        """What is committed in a transaction is kept beside what was committed before."""
+    def _commit_codes(self, group_id: str, commits: Sequence[Commit], producer_id: int) -> list[int]:
+        """Returns an error code for each commit, 0 if it may be stored.
+
+        A pending offset needs room of its own beside the committed offset of its partition.
+        """
         held = self.by_group.get(group_id)
         in_transaction = producer_id != NO_PRODUCER
         instance_id = split_internal(group_id)[0] if held is None else held.instance_id
-        room: _Room | None = None
+        room: _RemainingRoom | None = None
         codes = []
         for commit in commits:
             if not self._metadata_fits(commit.metadata):
@@ -365,30 +373,30 @@ class ShardOffsets:
                 key = (commit.topic, commit.partition)
                 entry = held.get_pending(producer_id, *key) if in_transaction else held.get(*key)
             more_bytes = len(commit.metadata) + (ENTRY_BYTES if entry is None else -len(entry.metadata))
-            # Who is at a limit may go on with what there is.
+            # An instance at its limit may still move the offsets it has.
             if entry is None or more_bytes > 0:
                 if room is None:
-                    room = self._room(instance_id, TRANSACTIONAL_PARTS if in_transaction else 1)
+                    room = self._remaining_room(instance_id, TRANSACTIONAL_PARTS if in_transaction else 1)
                 if not room.take(entry is None, more_bytes):
                     codes.append(int(ErrorCode.POLICY_VIOLATION))
                     continue
             codes.append(0)
         return codes
 
-    def _room(self, instance_id: str | None, parts: int) -> _Room:
-        """What an instance may have more on this broker: up to so many times its limits."""
+    def _remaining_room(self, instance_id: str | None, parts: int) -> _RemainingRoom:
+        """Returns the room that an instance has left on this broker, up to `parts` times its limits."""
         if instance_id is None:
-            return _Room(_UNBOUNDED, _UNBOUNDED)
+            return _RemainingRoom(_UNBOUNDED, _UNBOUNDED)
         shards = self.shards
         count = shards.total(lambda shard: shard.usage(instance_id)[0])
         size_bytes = shards.total(lambda shard: shard.usage(instance_id)[1])
-        return _Room(
+        return _RemainingRoom(
             parts * shards.share_of(limits.OFFSETS_PER_INSTANCE_MAX, limits.OFFSETS_FLOOR) - count,
             parts * shards.share_of(limits.OFFSET_BYTES_PER_INSTANCE_MAX, limits.OFFSET_BYTES_FLOOR) - size_bytes,
         )
 
     def _metadata_fits(self, metadata: str) -> bool:
-        """Counted as Kafka does, in UTF-16; and a record must be able to hold it."""
+        """True if the metadata is within the limit, which counts UTF-16 units as Kafka does, and fits into a record."""
         limit = self.settings.metadata_bytes_max
         if metadata.isascii():
             return len(metadata) <= min(limit, TEXT_BYTES_MAX)
@@ -399,7 +407,11 @@ class ShardOffsets:
     def fetch(
         self, group_id: str, wanted: Iterable[tuple[str, Sequence[int]]] | None, *, require_stable: bool
     ) -> CoordinatorResult:
-        """GRP-23: by topic what is committed; for None all there is. The reply is `[(topic, Positions)]`."""
+        """Fetches committed offsets of the wanted partitions, or all with `wanted` None (GRP-23).
+
+        The reply is `[(topic, Positions)]`. With `require_stable` a partition that has a pending offset gets
+        UNSTABLE_OFFSET_COMMIT.
+        """
         held = self.by_group.get(group_id)
         if wanted is None:
             wanted = () if held is None else ((topic, tuple(result)) for topic, result in held.topics.items())

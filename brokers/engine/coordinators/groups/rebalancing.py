@@ -1,4 +1,4 @@
-"""The join phase: who is awaited and how long, and how it ends with a generation (GRP-9, GRP-10, GRP-11)."""
+"""Join phase of a group rebalance: how long it waits for members, and the generation it ends with (GRP-9…11)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from brokers.engine.coordinators.groups.result_builder import JOIN, SYNC, Result
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
-# How often a join phase is put off at most: a static member may say that it needs no time at all, and not come.
+# Minimum delay before a join phase is retried: the rebalance timeout of static members that do not join may be 0.
 PUT_OFF_MS_MIN: Final = 1_000
 _MAY_PREPARE: Final = (State.STABLE, State.COMPLETING, State.EMPTY)
 
 
 def prepare(builder: ResultBuilder, settings: GroupSettings, group: Group) -> None:
-    """Begins a join phase, unless one is on."""
+    """Begins a join phase, unless one is in progress."""
     if group.state not in _MAY_PREPARE:
         return
     if group.state is State.COMPLETING:
@@ -47,7 +47,7 @@ def prepare(builder: ResultBuilder, settings: GroupSettings, group: Group) -> No
 
 
 def try_to_complete(builder: ResultBuilder, group: Group) -> None:
-    """Ends the join phase if nobody is awaited. The first members of a group wait for others in any case."""
+    """Ends the join phase if all members have joined, except during the initial rebalance delay."""
     if group.state is State.PREPARING and not group.assembling and group.everybody_joined:
         complete(builder, group)
 
@@ -66,7 +66,11 @@ def on_join_deadline(builder: ResultBuilder, settings: GroupSettings, group: Gro
 
 
 def complete(builder: ResultBuilder, group: Group) -> None:
-    """Ends the join phase with those who are there; puts it off if that is nobody but static members."""
+    """Ends the join phase with the members that have joined.
+
+    Dynamic members that have not joined are removed. If only static members are left and none has joined, the join
+    phase is extended.
+    """
     for member in tuple(group.members.values()):
         if member.join_ticket is None and member.group_instance_id is None:
             remove(builder, group, member)
@@ -93,7 +97,10 @@ def complete(builder: ResultBuilder, group: Group) -> None:
 
 
 def _resolve_leader(group: Group) -> bool:
-    """The leader stays if it joined again, else anybody who did leads (GRP-10)."""
+    """Chooses the leader: the current one if it has joined, else the first member that has (GRP-10).
+
+    Returns False if no member has joined.
+    """
     if group.leader is not None and group.members[group.leader].join_ticket is not None:
         return True
     for member in group.members.values():
@@ -104,14 +111,14 @@ def _resolve_leader(group: Group) -> bool:
 
 
 def joined(group: Group, member: Member, *, leader: str | None = None, skip_assignment: bool = False) -> JoinReply:
-    """What this generation looks like to a member. `leader`: somebody else than the group's is named."""
+    """Returns the JoinGroup reply for a member of this generation. `leader` is named instead of the group's leader."""
     named = group.leader if leader is None else leader
     protocol = group.protocol
     members: tuple[JoinedMember, ...] = ()
     if leader is None and member.member_id == group.leader and protocol is not None:
         members = tuple(
-            JoinedMember(result.member_id, result.group_instance_id, result.metadata(protocol))
-            for result in group.members.values()
+            JoinedMember(peer.member_id, peer.group_instance_id, peer.metadata(protocol))
+            for peer in group.members.values()
         )
     return JoinReply(
         0,
@@ -126,7 +133,7 @@ def joined(group: Group, member: Member, *, leader: str | None = None, skip_assi
 
 
 def fail_syncs(builder: ResultBuilder, group: Group, code: ErrorCode | int) -> None:
-    """Whoever waits for its assignment does not get it, and has none."""
+    """Clears all assignments and answers the waiting SyncGroup calls with an error code."""
     for member in group.members.values():
         member.assignment = b""
         if member.sync_ticket is not None:
@@ -136,7 +143,7 @@ def fail_syncs(builder: ResultBuilder, group: Group, code: ErrorCode | int) -> N
 
 
 def remove(builder: ResultBuilder, group: Group, member: Member) -> None:
-    """Takes a member out. What it waits for is answered so that it starts again if it lives."""
+    """Removes a member and answers its waiting calls with UNKNOWN_MEMBER_ID, so that a live client joins again."""
     group.remove(member.member_id)
     builder.forget(group, member.member_id)
     builder.answer(member.join_ticket, join_refused(NO_MEMBER, ErrorCode.UNKNOWN_MEMBER_ID))
@@ -145,7 +152,10 @@ def remove(builder: ResultBuilder, group: Group, member: Member) -> None:
 
 
 def remove_and_rebalance(builder: ResultBuilder, settings: GroupSettings, group: Group, member: Member) -> None:
-    """GRP-14, GRP-15. The caller tries to complete the join phase when it is done with all of them."""
+    """Removes a member and begins a join phase (GRP-14, GRP-15).
+
+    The caller calls `try_to_complete` after the last removal.
+    """
     remove(builder, group, member)
     if group.state in (State.STABLE, State.COMPLETING):
         prepare(builder, settings, group)

@@ -1,4 +1,4 @@
-"""What clients are told when a group's record was not written (GRP-12, GRP-22)."""
+"""Error codes for clients whose group record was not written (GRP-12, GRP-22)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from brokers.engine.protocol.errors import ErrorCode
 
-_ANSWERED: Final[Mapping[int, ErrorCode]] = {
+_CLIENT_ERRORS: Final[Mapping[int, ErrorCode]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -21,5 +21,5 @@ _ANSWERED: Final[Mapping[int, ErrorCode]] = {
 
 
 def recording_error(code: int) -> int:
-    """For a member whose call needed the record, out of the code of the append."""
-    return int(_ANSWERED.get(code, code))
+    """Returns the error code for a member whose call needed the record, by the error code of the append."""
+    return int(_CLIENT_ERRORS.get(code, code))

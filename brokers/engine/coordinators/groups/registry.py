@@ -1,4 +1,4 @@
-"""Every group of one partition of the offsets topic, by its id and by its owner."""
+"""Registry of the groups of one shard, by id and by instance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from instances.naming import split_internal
 
 
 class GroupUsage(NamedTuple):
-    """`members` has ids that were given out as well."""
+    """Groups and members of an instance in one shard; `members` includes pending member ids."""
 
     groups: int
     members: int
@@ -25,7 +25,7 @@ NOTHING: Final = GroupUsage(0, 0, 0)
 
 
 class _InstanceGroups:
-    """Those of one instance, with what their members are together."""
+    """Groups of one instance, with the number and bytes of their members."""
 
     __slots__ = ("groups", "member_bytes", "members")
 
@@ -41,9 +41,11 @@ class _InstanceGroups:
 
 
 class GroupRegistry:
-    """Groups of one shard, by internal id. `dropped_at` is the log offset of the last record after which some group was
-    gone. `shards` are those that this broker leads, this one among them. `current_settings` returns the settings in
-    force: operators change some of them while the broker runs.
+    """Groups of one shard, by internal id.
+
+    `dropped_at` is the log offset of the last record that ended a group. `shards` are all shards that this broker
+    leads, this one included. `current_settings` returns the settings in force, some of which operators change at run
+    time.
     """
 
     __slots__ = ("_by_id", "_by_instance", "_current_settings", "dropped_at", "shards")
@@ -64,7 +66,7 @@ class GroupRegistry:
         return self._current_settings()
 
     def __iter__(self) -> Iterator[Group]:
-        """A group may be dropped meanwhile."""
+        """Iterates over all groups; groups may be dropped during the iteration."""
         return iter(tuple(self._by_id.values()))
 
     def __len__(self) -> int:
@@ -74,11 +76,11 @@ class GroupRegistry:
         return self._by_id.get(id)
 
     def of_instance(self, instance_id: str) -> tuple[Group, ...]:
-        held = self._by_instance.get(instance_id)
-        return () if held is None else tuple(held.groups.values())
+        instance_groups = self._by_instance.get(instance_id)
+        return () if instance_groups is None else tuple(instance_groups.groups.values())
 
     def has_room(self, id: str) -> bool:
-        """Whether the owner of this id may have one more group on this broker."""
+        """True if the instance that a group id belongs to may have one more group on this broker."""
         instance_id = split_internal(id)[0]
         if instance_id is None:
             return True
@@ -86,8 +88,9 @@ class GroupRegistry:
         return groups < self.shards.share_of(coordinator_limits.GROUPS_PER_INSTANCE_MAX)
 
     def has_memory(self, id: str, more_bytes: int, more_members: int = 0) -> bool:
-        """Whether the members of all groups that the owner of this id has on this broker may be so many more, and take
-        so much more.
+        """True if the instance that a group id belongs to may have further members and bytes on this broker.
+
+        `more_bytes` and `more_members` are added to those of all its groups on this broker.
         """
         instance_id = split_internal(id)[0]
         if instance_id is None:
@@ -105,12 +108,16 @@ class GroupRegistry:
         return taken_bytes + more_bytes <= limit
 
     def usage(self, instance_id: str) -> GroupUsage:
-        """What an instance has in this shard."""
-        held = self._by_instance.get(instance_id)
-        return NOTHING if held is None else GroupUsage(len(held.groups), held.members, held.member_bytes)
+        """Returns the groups and members that an instance has in this shard."""
+        instance_groups = self._by_instance.get(instance_id)
+        return (
+            NOTHING
+            if instance_groups is None
+            else GroupUsage(len(instance_groups.groups), instance_groups.members, instance_groups.member_bytes)
+        )
 
     def recount(self, group: Group | None) -> None:
-        """Call after whatever may have changed its members."""
+        """Updates the instance's totals after a group's members may have changed."""
         if group is None or self._by_id.get(group.id) is not group:
             return
         counted = (len(group.members) + len(group.pending), group.size_bytes)
@@ -118,29 +125,29 @@ class GroupRegistry:
             self._by_instance[split_internal(group.id)[0]].count(group, counted)
 
     def obtain(self, id: str, now_ms: int) -> Group:
-        """The group, made if there is none. Ask `has_room` first, except when a record says that it is there."""
+        """Returns the group, which is created if it is unknown. Except for replays, call `has_room` first."""
         group = self._by_id.get(id)
         if group is None:
             group = self._by_id[id] = Group(id, now_ms, self.dropped_at)
             instance_id = split_internal(id)[0]
-            held = self._by_instance.get(instance_id)
-            if held is None:
-                held = self._by_instance[instance_id] = _InstanceGroups()
-            held.groups[id] = group
+            instance_groups = self._by_instance.get(instance_id)
+            if instance_groups is None:
+                instance_groups = self._by_instance[instance_id] = _InstanceGroups()
+            instance_groups.groups[id] = group
         return group
 
     def recorded_at(self, id: str) -> int:
-        """The log offset of what the answer to who is in this group depends on."""
+        """Returns the log offset of the record on which replies about a group's members depend."""
         group = self._by_id.get(id)
         return self.dropped_at if group is None else group.recorded_at
 
     def committed_at(self, id: str) -> int:
-        """The same of what it has committed."""
+        """Returns the log offset of the record on which replies about a group's offsets depend."""
         group = self._by_id.get(id)
         return self.dropped_at if group is None else group.committed_at
 
     def offsets_changed(self, id: str, offset: int) -> None:
-        """By the record or marker at this log offset, which may have been the end of the group."""
+        """Notes that the record or marker at a log offset changed a group's offsets, or ended the group."""
         group = self._by_id.get(id)
         if group is None:
             self.dropped_at = max(self.dropped_at, offset)
@@ -148,15 +155,15 @@ class GroupRegistry:
             group.committed_at = offset
 
     def drop(self, id: str) -> None:
-        """It is gone: who still holds it sees it Dead."""
+        """Removes a group and sets it to state Dead for callers that still have a reference."""
         group = self._by_id.pop(id, None)
         if group is None:
             return
         self.dropped_at = max(self.dropped_at, group.recorded_at, group.committed_at)
         group.state = State.DEAD
         instance_id = split_internal(id)[0]
-        held = self._by_instance[instance_id]
-        held.count(group, (0, 0))
-        del held.groups[id]
-        if not held.groups:
+        instance_groups = self._by_instance[instance_id]
+        instance_groups.count(group, (0, 0))
+        del instance_groups.groups[id]
+        if not instance_groups.groups:
             del self._by_instance[instance_id]

@@ -1,7 +1,8 @@
-"""What makes committed offsets go: DeleteGroups, OffsetDelete, age, and the end of a topic or an instance (GRP-26, 27).
+"""Removal of committed offsets: DeleteGroups, OffsetDelete, expiry, and the deletion of a topic or an instance (GRP-26,
+GRP-27).
 
-Deletions are records like all else, and a group may have more offsets than one batch can hold. What does not fit is
-done in steps, by a timer; who asked is answered after the last. A commit that comes in between is not touched.
+A deletion is a record, and a group may have more offsets than fit into one batch. The rest follows in further batches,
+driven by a timer; the caller is answered after the last one. Offsets that are committed meanwhile are kept.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ log = structlog.get_logger(__name__)
 EXPIRE_TIMER: Final = ("offsets", "expire")
 REMOVE_TIMER: Final = ("offsets", "remove")
 TIMERS: Final = frozenset((EXPIRE_TIMER, REMOVE_TIMER))
-# Keys of one batch of deletions; far below what a partition accepts as one message.
+# Total size of the keys in one batch of deletions, far below the largest batch of a partition.
 BATCH_KEY_BYTES_MAX: Final = 256 << 10
-# Offsets that are looked at for their age before others get their turn.
+# Offsets whose age is checked in one step of a scan, before other work runs.
 SCANNED_MAX: Final = 20_000
 
 
 class Known(Protocol):
-    """The image of the cluster as far as offsets depend on it."""
+    """The part of the cluster metadata image that the removal of offsets depends on."""
 
     def has_topic(self, internal_name: str) -> bool: ...
     def has_instance(self, instance_id: str) -> bool: ...
@@ -54,8 +55,10 @@ EVERYTHING: Final = _Everything()
 
 
 class _Removal:
-    """`keys` of a group, as far as they are not committed anew behind `position`. `with_members`: the group goes,
-    whoever is in it.
+    """A removal of a group's offsets, possibly in several steps.
+
+    Offsets of `keys` are removed unless they were committed after log offset `position`; `at` is the index of the next
+    key. With `with_members` the group is removed even if it has members.
     """
 
     __slots__ = ("at", "failed", "group_id", "keys", "position", "reply", "ticket", "with_members")
@@ -86,10 +89,10 @@ class _Removal:
 
 
 class _Batch:
-    """Deletions that are appended together."""
+    """Deletions that are appended as one batch."""
 
     def __init__(self, now: Now) -> None:
-        # Members of groups that go; they are told whatever becomes of the append.
+        # Answers to members of removed groups, which are sent even if the append fails.
         self.dismissed = ResultBuilder(now)
         self.records: list[StateRecord] = []
         self.answers: list[tuple[object, Any]] = []
@@ -106,7 +109,11 @@ class _Batch:
 
 
 class OffsetRemovals:
-    """The groups' machine hands on the timers in `TIMERS`. `known` says what has ended without anybody telling."""
+    """Removals of offsets and groups in one shard.
+
+    `GroupMachine` passes the timers in `TIMERS` to this class. `known` shows topics and instances that were deleted
+    while this broker was not the coordinator.
+    """
 
     def __init__(self, offsets: ShardOffsets, known: Known = EVERYTHING) -> None:
         self._offsets = offsets
@@ -119,20 +126,20 @@ class OffsetRemovals:
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def delete_group(self, now: Now, group_id: str, ticket: object) -> CoordinatorResult:
-        """GRP-27. The reply is an error code."""
+        """Handles DeleteGroups for one group (GRP-27). The reply is an error code."""
         group = self._groups.get(group_id)
         if group is None:
             return CoordinatorResult(int(ErrorCode.GROUP_ID_NOT_FOUND))
         if group.state is not State.EMPTY:
             return CoordinatorResult(int(ErrorCode.NON_EMPTY_GROUP))
-        held = self._offsets.of(group_id)
-        keys = [] if held is None else list(held.all_keys())
+        offsets = self._offsets.of(group_id)
+        keys = [] if offsets is None else list(offsets.all_keys())
         return self._begin(now, self._removal(group_id, keys, ticket=ticket, reply=0, failed=lambda code: code))
 
     def delete_offsets(
         self, now: Now, group_id: str, keys: Sequence[PartitionKey], ticket: object
     ) -> CoordinatorResult:
-        """GRP-27. The reply is `(error, an error for each of keys)`."""
+        """Handles OffsetDelete (GRP-27). The reply is `(error, error codes of keys)`."""
         group = self._groups.get(group_id)
         if group is None:
             return CoordinatorResult((int(ErrorCode.GROUP_ID_NOT_FOUND), []))
@@ -144,28 +151,28 @@ class OffsetRemovals:
         codes = [
             int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) if topics is None or topic in topics else 0 for topic, _ in keys
         ]
-        gone = [key for key, code in zip(keys, codes, strict=True) if not code]
-        if not gone:
+        removable = [key for key, code in zip(keys, codes, strict=True) if not code]
+        if not removable:
             return CoordinatorResult((0, codes))
         return self._begin(
-            now, self._removal(group_id, gone, ticket=ticket, reply=(0, codes), failed=lambda code: (code, []))
+            now, self._removal(group_id, removable, ticket=ticket, reply=(0, codes), failed=lambda code: (code, []))
         )
 
     def topics_deleted(self, now: Now, internal_names: Collection[str]) -> CoordinatorResult:
-        """Their offsets go, of every group (GRP-27)."""
+        """Removes the offsets of deleted topics from all groups (GRP-27)."""
         names = frozenset(internal_names)
         owners = {split_internal(name)[0] for name in names}
-        for group_id, held in self._offsets.by_group.items():
-            if held.instance_id in owners or held.instance_id is None:
-                keys = held.keys_of(names)
+        for group_id, offsets in self._offsets.by_group.items():
+            if offsets.instance_id in owners or offsets.instance_id is None:
+                keys = offsets.keys_of(names)
                 if keys:
                     self._queue.append(self._removal(group_id, keys))
         return self._result_of_queue(now)
 
     def instance_deleted(self, now: Now, instance_id: str) -> CoordinatorResult:
-        """All its groups go, with whoever is still in them."""
+        """Removes all groups of a deleted instance, with their members."""
         for group in self._groups.of_instance(instance_id):
-            self._queue.append(self._end_of(group))
+            self._queue.append(self._group_removal(group))
         return self._result_of_queue(now)
 
     # -- time ----------------------------------------------------------------------------------------------------------
@@ -174,10 +181,10 @@ class OffsetRemovals:
         return [(EXPIRE_TIMER, now.monotonic_ms + self._offsets.settings.retention_check_interval_ms)]
 
     def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult:
-        return self._expire(now) if key == EXPIRE_TIMER else self._remove_some(now)
+        return self._expire(now) if key == EXPIRE_TIMER else self._remove_batch(now)
 
     def unload(self) -> list[tuple[object, Any]]:
-        """Who asked for something that is not finished."""
+        """Returns the answers to calls whose removals are not finished."""
         code = int(ErrorCode.NOT_COORDINATOR)
         result = [
             (removal.ticket, removal.failed(code))
@@ -188,21 +195,21 @@ class OffsetRemovals:
         return result
 
     def _expire(self, now: Now) -> CoordinatorResult:
-        """A part of a scan over all groups, or the beginning of one."""
+        """Scans the next groups for expired offsets; begins a new scan if none is in progress."""
         if self._scan is None:
             self._scan = iter(self._groups)
             self._scan_began = now
-        looked_at = 0
+        scanned = 0
         for group in self._scan:
-            # Somebody may have dropped it since the scan began.
+            # Skip groups that were dropped since the scan began.
             if self._groups.get(group.id) is not group:
                 continue
-            held = self._offsets.of(group.id)
-            looked_at += 1 if held is None else 1 + held.count
-            removal = self._of_age(now, group, held)
+            offsets = self._offsets.of(group.id)
+            scanned += 1 if offsets is None else 1 + offsets.count
+            removal = self._expired_removal(now, group, offsets)
             if removal is not None:
                 self._queue.append(removal)
-            if looked_at >= SCANNED_MAX:
+            if scanned >= SCANNED_MAX:
                 next_ms = now.monotonic_ms
                 break
         else:
@@ -212,18 +219,18 @@ class OffsetRemovals:
         result.timers.append((EXPIRE_TIMER, max(next_ms, now.monotonic_ms)))
         return result
 
-    def _of_age(self, now: Now, group: Group, held: GroupOffsets | None) -> _Removal | None:
+    def _expired_removal(self, now: Now, group: Group, offsets: GroupOffsets | None) -> _Removal | None:
         instance_id = split_internal(group.id)[0]
         if instance_id is not None and not self._known.has_instance(instance_id):
-            return self._end_of(group)
-        if held is None:
+            return self._group_removal(group)
+        if offsets is None:
             return self._removal(group.id, []) if is_over(group) else None
         settings = self._offsets.settings
-        keys = expired(group, held, now.wall_ms, settings.retention_ms)
-        # Somebody deleted the topic while nobody coordinated here. What was committed a moment ago may be of one that
-        # this image does not show yet.
+        keys = expired(group, offsets, now.wall_ms, settings.retention_ms)
+        # The topic was deleted while this broker was not the coordinator. A recent commit may be of a new topic that is
+        # not in this broker's image yet.
         since_ms = now.wall_ms - settings.retention_check_interval_ms
-        for topic, partitions in held.topics.items():
+        for topic, partitions in offsets.topics.items():
             if not self._known.has_topic(topic):
                 keys += [(topic, index) for index, entry in partitions.items() if entry.commit_timestamp_ms < since_ms]
         return self._removal(group.id, keys) if keys else None
@@ -233,14 +240,14 @@ class OffsetRemovals:
     def _removal(self, group_id: str, keys: Sequence[PartitionKey], **how: Any) -> _Removal:
         return _Removal(group_id, keys, self._offsets.position, **how)
 
-    def _end_of(self, group: Group) -> _Removal:
-        held = self._offsets.of(group.id)
-        return self._removal(group.id, [] if held is None else list(held.all_keys()), with_members=True)
+    def _group_removal(self, group: Group) -> _Removal:
+        offsets = self._offsets.of(group.id)
+        return self._removal(group.id, [] if offsets is None else list(offsets.all_keys()), with_members=True)
 
     def _begin(self, now: Now, removal: _Removal) -> CoordinatorResult:
-        """At once if one batch can hold it."""
+        """Starts a removal that a client requested; it is finished at once if it fits into one batch."""
         batch = _Batch(now)
-        self._take(removal, batch)
+        self._fill(removal, batch)
         assert removal.failed is not None
         failed = removal.failed
         if removal.is_done:
@@ -263,13 +270,13 @@ class OffsetRemovals:
     def _result_of_queue(self, now: Now) -> CoordinatorResult:
         return CoordinatorResult(timers=[(REMOVE_TIMER, now.monotonic_ms)] if self._queue else None)
 
-    def _remove_some(self, now: Now) -> CoordinatorResult:
+    def _remove_batch(self, now: Now) -> CoordinatorResult:
         batch = _Batch(now)
         touched = []
         while self._queue and not batch.is_full:
             removal = self._queue[0]
             touched.append(removal)
-            self._take(removal, batch)
+            self._fill(removal, batch)
             if not removal.is_done:
                 break
             self._queue.popleft()
@@ -285,7 +292,7 @@ class OffsetRemovals:
         return result
 
     def _refused(self, now: Now, touched: Sequence[_Removal], code: int, dismissed: ResultBuilder) -> CoordinatorResult:
-        """Nothing was deleted. Who asked is told; what nobody asked for comes up again by its age."""
+        """Drops the removals of a refused batch and fails their callers; expired offsets are found by a later scan."""
         answers = dismissed.answers()
         for removal in touched:
             if removal in self._queue:
@@ -297,23 +304,23 @@ class OffsetRemovals:
         result.timers += dismissed.timers()
         return result
 
-    def _take(self, removal: _Removal, batch: _Batch) -> None:
-        """Puts into the batch what it has room for; with the last of a group's offsets the group itself."""
+    def _fill(self, removal: _Removal, batch: _Batch) -> None:
+        """Adds deletions to the batch until it is full; the group itself is deleted with its last offset."""
         group_id = removal.group_id
-        held = self._offsets.of(group_id)
-        taken = batch.taken.setdefault(group_id, set())
+        offsets = self._offsets.of(group_id)
+        deleted = batch.taken.setdefault(group_id, set())
         while not removal.is_done and not batch.is_full:
             key = removal.keys[removal.at]
             removal.at += 1
-            if held is not None and key not in taken and 0 <= held.newest(*key) <= removal.position:
-                taken.add(key)
+            if offsets is not None and key not in deleted and 0 <= offsets.newest(*key) <= removal.position:
+                deleted.add(key)
                 batch.add(offset_key(group_id, *key))
         if not removal.is_done:
             return
         group = self._groups.get(group_id)
         if group is None or not (group.state is State.EMPTY or removal.with_members):
             return
-        if held is not None and any(key not in taken for key in held.all_keys()):
+        if offsets is not None and any(key not in deleted for key in offsets.all_keys()):
             return
         if removal.with_members:
             for member in tuple(group.members.values()):
@@ -321,6 +328,6 @@ class OffsetRemovals:
             self._groups.recount(group)
         if group.has_record:
             batch.add(group_key(group_id))
-        elif held is None or removal.with_members:
-            # There is nothing of it in the log; otherwise it goes with its last offset.
+        elif offsets is None or removal.with_members:
+            # The log has no record of the group; otherwise it is dropped with its last offset.
             self._groups.drop(group_id)

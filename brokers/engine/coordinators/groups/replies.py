@@ -1,4 +1,4 @@
-"""What is asked of a group, and what it answers. Handlers know how that looks in each version of the protocol."""
+"""Requests to a group and its replies. Handlers translate them for each version of the protocol."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import NamedTuple
 
 from brokers.engine.protocol.errors import ErrorCode
 
-# "No id yet", and "the first generation is still to come".
+# Member id of a client that has none yet.
 NO_MEMBER = ""
+# Generation of a reply without one.
 NO_GENERATION = -1
 
 
 class JoinRequest(NamedTuple):
-    """`protocols` are names and what the member says about itself for each, the ones it likes best first.
+    """A JoinGroup request.
 
-    `needs_id`: a member without an id is sent away with one (GRP-6). `may_skip`: its version knows the answer that lets
-    a leader leave the assignment as it is (GRP-19).
+    `protocols` are `(name, metadata)` in the order of the member's preference. With `needs_id` a member without an id
+    gets one and must join again (GRP-6). `may_skip` is True if the version of the request supports `skip_assignment`,
+    with which a leader keeps the assignment (GRP-19).
     """
 
     group_id: str
@@ -39,7 +41,7 @@ class JoinedMember(NamedTuple):
 
 
 class JoinReply(NamedTuple):
-    """`members` is for the leader alone."""
+    """Reply to JoinGroup; only the leader gets `members`."""
 
     error: int
     member_id: str
@@ -52,7 +54,7 @@ class JoinReply(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """`protocol_type` and `protocol` are None where the version does not say them."""
+    """A SyncGroup request; `protocol_type` and `protocol` are None in versions without these fields."""
 
     group_id: str
     generation: int
@@ -71,7 +73,7 @@ class SyncReply(NamedTuple):
 
 
 class Leaver(NamedTuple):
-    """Without `member_id` whoever is in `group_instance_id`'s place is meant (GRP-15)."""
+    """A member to be removed; without `member_id` it is the static member with `group_instance_id` (GRP-15)."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -98,7 +100,7 @@ class DescribedMember(NamedTuple):
 
 
 class DescribeReply(NamedTuple):
-    """`state` is empty with an error. Metadata and assignments are told of a stable group alone."""
+    """Description of a group; `state` is "" with an error. Only a stable group has metadata and assignments."""
 
     error: int
     state: str = ""

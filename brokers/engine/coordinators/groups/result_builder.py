@@ -1,4 +1,4 @@
-"""A decision while it is being made: who is answered, which deadlines move, and whether a group came to be empty."""
+"""Builder of a decision about a group: collects answers, deadlines, and the record of a group that became empty."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from brokers.engine.coordinators.groups.group import Group
 from brokers.engine.coordinators.groups.member import Member
 from brokers.engine.coordinators.result import NO_RECORD, REPLY_PENDING, CoordinatorResult, Now, StateRecord
 
-# What a deadline is about; the group's id comes second in the key.
+# Kinds of deadlines, the first part of a timer's key; the second is the group id.
 SESSION: Final = "session"
 PENDING: Final = "pending"
 JOIN: Final = "join"
@@ -18,8 +18,10 @@ SYNC: Final = "sync"
 
 
 class ResultBuilder:
-    """`ticket` is the call that is being decided, None for a deadline. Make one outcome of it, or one in its stead if
-    the append of that is refused: members and timers know by then what was drafted.
+    """Builder of one decision about a group.
+
+    `ticket` is the call that is being decided, None for a deadline. Call `result` once, or again if the append of the
+    first result was refused: the members have changed already, so the answers and timers stay valid.
     """
 
     __slots__ = ("_answers", "_emptied", "_timers", "now", "ticket")
@@ -42,14 +44,14 @@ class ResultBuilder:
         self._timers.append(((about, group.id), None))
 
     def await_pending(self, group: Group, member_id: str, timeout_ms: int) -> None:
-        """An id was given out; whoever has it joins within its session (GRP-6)."""
+        """Sets the time in which a client must join with the member id that it was assigned (GRP-6)."""
         self._timers.append(((PENDING, group.id, member_id), self.now.monotonic_ms + timeout_ms))
 
     def forget_pending(self, group: Group, member_id: str) -> None:
         self._timers.append(((PENDING, group.id, member_id), None))
 
     def expect(self, group: Group, member: Member, timeout_ms: int) -> None:
-        """The member is to be heard from within this time. The timer moves only when it would ring too late."""
+        """Sets the member's session deadline. The timer is moved only if it would fire too late."""
         deadline_ms = member.deadline_ms = self.now.monotonic_ms + timeout_ms
         if member.armed_ms is None or deadline_ms < member.armed_ms:
             self.rearm(group, member)
@@ -59,11 +61,11 @@ class ResultBuilder:
         self._timers.append(((SESSION, group.id, member.member_id), member.deadline_ms))
 
     def forget(self, group: Group, member_id: str) -> None:
-        """Nothing is expected of this id any more."""
+        """Cancels the session timer of a member id."""
         self._timers.append(((SESSION, group.id, member_id), None))
 
     def empty(self, group: Group, record: GroupRecord) -> None:
-        """The group has no members left, which is to be written down (GRP-11)."""
+        """Adds the record of a group that has no members left (GRP-11)."""
         assert self._emptied is None, "a decision is about one group, which empties once"
         self._emptied = (group, record)
 
@@ -73,17 +75,17 @@ class ResultBuilder:
     def timers(self) -> list[tuple[Hashable, int | None]]:
         return self._timers
 
-    # -- the outcome ---------------------------------------------------------------------------------------------------
+    # -- result --------------------------------------------------------------------------------------------------------
 
     def result(self, reply: Any = None, *, reads: int = NO_RECORD, is_read: bool = False) -> CoordinatorResult:
-        """`reply` PARKED: the call waits, unless it is among those that are answered."""
-        reply = self._own(reply)
+        """Makes the decision. With `reply` REPLY_PENDING the call waits, unless an answer for it was collected."""
+        reply = self._own_answer(reply)
         if self._emptied is None:
             return CoordinatorResult(reply, answers=self._answers, timers=self._timers, reads=reads, is_read=is_read)
         group, record = self._emptied
 
         def unrecorded(code: int) -> CoordinatorResult:
-            # Without members it does not matter what the log says: if it should be loaded, nobody keeps it alive.
+            # A missing record does no harm: if an older one is loaded, its members' sessions expire.
             group.restore(record)
             return CoordinatorResult(reply, answers=self._answers, timers=self._timers)
 
@@ -93,11 +95,11 @@ class ResultBuilder:
             answers=self._answers,
             timers=self._timers,
             refused=unrecorded,
-            # What was asked for is decided; that nobody is left need not be known everywhere before.
+            # The reply does not depend on the record of the empty group being committed.
             late=lambda code: reply,
         )
 
-    def _own(self, reply: Any) -> Any:
+    def _own_answer(self, reply: Any) -> Any:
         if reply is not REPLY_PENDING:
             return reply
         for at, (ticket, answer) in enumerate(self._answers):

@@ -1,4 +1,4 @@
-"""A static member that comes back without the id it had (GRP-18, GRP-19)."""
+"""Replacement of a static member that joins without its member id, after a restart (GRP-18, GRP-19)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ from brokers.engine.protocol.errors import ErrorCode
 def replace(
     settings: GroupSettings, builder: ResultBuilder, group: Group, request: JoinRequest, member_id: str
 ) -> CoordinatorResult:
-    """The instance goes on under `member_id`. In a stable group that is all, if the same protocol would be chosen."""
+    """Gives a static member the new id `member_id`.
+
+    A stable group rebalances only if it would choose another protocol.
+    """
     assert request.group_instance_id is not None, "only a static member can be replaced"
     leader_before = group.leader
     member = group.members[group.statics[request.group_instance_id]]
-    before = _Before(member)
+    before = _PreviousMember(member)
     _fence(builder, group, member)
     builder.forget(group, member.member_id)
     group.rename(member, member_id)
@@ -35,15 +38,15 @@ def replace(
     group.offers(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
     builder.expect(group, member, member.session_timeout_ms)
     if group.state is State.STABLE and group.choice() == group.protocol:
-        return _go_on(builder, group, member, before, leader_before or "", request.may_skip)
+        return _keep_assignment(builder, group, member, before, leader_before or "", request.may_skip)
     group.awaits_join(member, builder.ticket)
     prepare(builder, settings, group)
     try_to_complete(builder, group)
     return builder.result(REPLY_PENDING)
 
 
-class _Before:
-    """What a member was, to be what it was if the change cannot be written down."""
+class _PreviousMember:
+    """State of a member before its replacement, restored if the record cannot be written."""
 
     __slots__ = ("member_id", "protocols", "rebalance_timeout_ms", "session_timeout_ms")
 
@@ -55,20 +58,21 @@ class _Before:
 
 
 def _fence(builder: ResultBuilder, group: Group, member: Member) -> None:
-    """Somebody else has taken the place of whoever still waits under the old id."""
+    """Answers the waiting calls of the old member id with FENCED_INSTANCE_ID."""
     builder.answer(group.awaits_join(member, None), join_refused(member.member_id, ErrorCode.FENCED_INSTANCE_ID))
     builder.answer(member.sync_ticket, sync_refused(ErrorCode.FENCED_INSTANCE_ID))
     member.sync_ticket = None
 
 
-def _go_on(
-    builder: ResultBuilder, group: Group, member: Member, before: _Before, leader_before: str, may_skip: bool
+def _keep_assignment(
+    builder: ResultBuilder, group: Group, member: Member, before: _PreviousMember, leader_before: str, may_skip: bool
 ) -> CoordinatorResult:
-    """No rebalance: the id is written down and the assignment stays (GRP-19).
+    """Records the new member id without a rebalance; the assignment stays (GRP-19).
 
-    A leader of an old version is told that its former self leads, or it would assign anew what nobody then takes.
+    A leader whose version does not support `skip_assignment` gets its old member id as the leader's: otherwise it would
+    compute an assignment that no member fetches.
     """
-    assignments = {matching.member_id: matching.assignment for matching in group.members.values()}
+    assignments = {peer.member_id: peer.assignment for peer in group.members.values()}
     record = group.recorded(builder.now.wall_ms, assignments)
 
     def reverted(code: int) -> CoordinatorResult:

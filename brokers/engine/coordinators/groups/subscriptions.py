@@ -1,7 +1,7 @@
-"""Which topics the members of a group read, out of what clients call their subscription (GRP-28).
+"""Decoder of consumer subscriptions: the topics that the members of a group read (GRP-28).
 
-Only the part that all versions of the consumer protocol begin with is read: int16 version, the topics. The broker
-never needs more (GRP-16).
+Only the common beginning of all versions of the consumer protocol is decoded: an int16 version and the topics. The
+broker needs nothing else (GRP-16).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LENGTH = Struct(">H")
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The names as the clients use them, of all members together. None: somebody's cannot be read."""
+    """Returns the topics of all members as their clients name them, None if a subscription cannot be decoded."""
     result: set[str] = set()
     for subscription in subscriptions:
         names = _names(subscription)
@@ -28,7 +28,7 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 
 def stored_topics(group: str, names: Iterable[str]) -> frozenset[str]:
-    """The internal names, under which offsets are stored, of topics that members of an internal group id name."""
+    """Returns the internal names, under which offsets are stored, of topics that an internal group's members name."""
     instance_id, _ = naming.split_internal(group)
     if instance_id is None:
         return frozenset(names)

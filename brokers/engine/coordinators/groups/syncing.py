@@ -1,4 +1,4 @@
-"""SyncGroup: the leader says who gets what, everybody takes its own (GRP-12)."""
+"""SyncGroup: the leader sends the assignments, and each member gets its own (GRP-12)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sync(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, req
             builder.disarm(SYNC, group)
     if group.state is State.STABLE:
         builder.expect(group, member, member.session_timeout_ms)
-        return builder.result(_given(group, member.assignment), reads=group.recorded_at, is_read=True)
+        return builder.result(_sync_reply(group, member.assignment), reads=group.recorded_at, is_read=True)
     builder.answer(member.sync_ticket, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
     member.sync_ticket = builder.ticket
     if member.member_id != group.leader:
@@ -40,10 +40,10 @@ def sync(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, req
 
 
 def on_sync_deadline(builder: ResultBuilder, settings: GroupSettings, group: Group) -> None:
-    """Whoever has not asked for its assignment within the rebalance timeout is out."""
+    """Removes the members that have not sent SyncGroup within the rebalance timeout."""
     if group.state not in (State.COMPLETING, State.STABLE) or not group.unsynced:
         return
-    # In order: a set would have another one in every process.
+    # Sorted, because the order of a set differs between processes.
     for member_id in sorted(group.unsynced):
         remove(builder, group, group.members[member_id])
     group.unsynced.clear()
@@ -65,7 +65,7 @@ def _check(group: Group, request: SyncRequest) -> int:
 def _assign(
     groups: GroupRegistry, builder: ResultBuilder, group: Group, assignments: dict[str, bytes]
 ) -> CoordinatorResult:
-    """The assignment counts, and everybody has it, once it is written down."""
+    """Records the leader's assignments; members get them once the record is committed."""
     value = group_value(group.recorded(builder.now.wall_ms, assignments))
     waiting = [(member, member.sync_ticket) for member in group.members.values() if member.sync_ticket is not None]
 
@@ -82,7 +82,7 @@ def _assign(
     answers: list[tuple[object, SyncReply]] = []
     own = sync_refused(ErrorCode.UNKNOWN_SERVER_ERROR)
     for member, ticket in waiting:
-        reply = _given(group, assignments.get(member.member_id, b""))
+        reply = _sync_reply(group, assignments.get(member.member_id, b""))
         if ticket is builder.ticket:
             own = reply
         else:
@@ -99,5 +99,5 @@ def _assign(
     )
 
 
-def _given(group: Group, assignment: bytes) -> SyncReply:
+def _sync_reply(group: Group, assignment: bytes) -> SyncReply:
     return SyncReply(0, group.protocol_type, group.protocol, assignment)

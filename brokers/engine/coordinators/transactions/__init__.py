@@ -1,4 +1,5 @@
-"""The transaction coordinator: which producer may write under a transactional id, and how its transactions end.
+"""Transaction coordinator: decides which producer may use a transactional id, and ends its transactions.
 
-`machine` is one shard. `metadata` is what a record holds, `states` which state may follow which.
+`machine` is the state machine of one shard, `metadata` the contents of a record, `states` the states of a transaction
+and their transitions.
 """

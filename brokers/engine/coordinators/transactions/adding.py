@@ -1,5 +1,5 @@
-"""AddPartitionsToTxn, AddOffsetsToTxn, and the question of a partition's leader whether a partition was added (TXN-7,
-TXN-8, TXN-27).
+"""AddPartitionsToTxn, AddOffsetsToTxn, and the verification of added partitions for their leaders (TXN-7, TXN-8,
+TXN-27).
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ def add_partitions(
     partitions: Collection[PartitionKey],
     now: Now,
 ) -> CoordinatorResult:
-    """Answers an error code that counts for all of `partitions`."""
+    """Adds partitions to the open transaction, or begins one. The reply is one error code for all of `partitions`."""
     entry = registry.entry(transactional_id)
-    known = None if entry is None else entry.visible
-    if entry is not None and known is None:
+    metadata = None if entry is None else entry.visible
+    if entry is not None and metadata is None:
         return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
-    if entry is None or known is None or known.producer_id != producer_id:
+    if entry is None or metadata is None or metadata.producer_id != producer_id:
         return final(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
-    if known.producer_epoch != producer_epoch or known.is_nobodys:
+    if metadata.producer_epoch != producer_epoch or metadata.is_fencing_epoch:
         return final(int(ErrorCode.PRODUCER_FENCED))
-    if entry.pending or known.state in DECIDED:
+    if entry.pending or metadata.state in DECIDED:
         return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
-    if known.state is State.ONGOING and known.partitions.issuperset(partitions):
+    if metadata.state is State.ONGOING and metadata.partitions.issuperset(partitions):
         return CoordinatorResult(_NONE)
-    extended = known.with_partitions(partitions, now.wall_ms)
+    extended = metadata.with_partitions(partitions, now.wall_ms)
     if len(extended.partitions) > limits.PARTITIONS_PER_TRANSACTION_MAX:
         return CoordinatorResult(int(ErrorCode.POLICY_VIOLATION))
-    more = len(extended.partitions) - len(known.partitions)
+    more = len(extended.partitions) - len(metadata.partitions)
     if not registry.has_room_for_partitions(instance_of(transactional_id), more):
         return CoordinatorResult(int(ErrorCode.POLICY_VIOLATION))
     record = record_of(extended)
@@ -63,28 +63,29 @@ def verify_partitions(
     producer_epoch: int,
     partitions: Collection[PartitionKey],
 ) -> CoordinatorResult:
-    """Answers Verified; 120 where a partition is no part of the open transaction.
+    """Verifies that partitions are in the open transaction. The reply is a `Verified`, with TRANSACTION_ABORTABLE (120)
+    for a partition that is not.
 
-    A record that is on its way is not looked at: the producer does not know of it either, and a marker that comes in
-    between is found out where the batch is appended. So is a marker of a coordinator that came after this one; only
-    what a producer would give up for is asked of the followers as well.
+    Records that are not committed yet are ignored: the producer has no answer for them either. A marker that is written
+    meanwhile, also by a later coordinator, is detected by the partition when the batch is appended. Only refusals that
+    make a producer give up are released after a leadership check (`final`).
     """
     code = _NONE
     entry = registry.entry(transactional_id)
-    known = None if entry is None else entry.visible
-    if entry is not None and known is None:
+    metadata = None if entry is None else entry.visible
+    if entry is not None and metadata is None:
         code = int(ErrorCode.CONCURRENT_TRANSACTIONS)
-    elif known is None or known.producer_id != producer_id:
+    elif metadata is None or metadata.producer_id != producer_id:
         code = int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    elif known.producer_epoch != producer_epoch:
+    elif metadata.producer_epoch != producer_epoch:
         code = int(ErrorCode.PRODUCER_FENCED)
-    elif known.state in DECIDED:
+    elif metadata.state in DECIDED:
         code = int(ErrorCode.CONCURRENT_TRANSACTIONS)
     if code == ErrorCode.CONCURRENT_TRANSACTIONS:
         return CoordinatorResult(Verified(dict.fromkeys(partitions, code), registry.coordinator_epoch))
-    if code or known is None:
+    if code or metadata is None:
         return final(Verified(dict.fromkeys(partitions, code), registry.coordinator_epoch))
     absent = int(ErrorCode.TRANSACTION_ABORTABLE)
-    codes = {partition: _NONE if partition in known.partitions else absent for partition in partitions}
+    codes = {partition: _NONE if partition in metadata.partitions else absent for partition in partitions}
     verified = Verified(codes, registry.coordinator_epoch)
     return final(verified) if absent in codes.values() else CoordinatorResult(verified)

@@ -1,4 +1,4 @@
-"""EndTxn, and the completion of a transaction when every partition has its marker (TXN-10…13)."""
+"""EndTxn, and the completion of a transaction once every partition has its marker (TXN-10…13)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from brokers.engine.coordinators.transactions.replies import SendMarkers, coordi
 from brokers.engine.coordinators.transactions.states import DECIDED, State
 from brokers.engine.protocol.errors import ErrorCode
 
-# (state, wanted to commit) → the answer where nothing is to be decided any more. Whatever else: INVALID_TXN_STATE.
-_DECIDED_BEFORE: Final[dict[tuple[State, bool], ErrorCode]] = {
+# (state, commit requested) → the answer when the outcome was decided before. Other pairs: INVALID_TXN_STATE.
+_ANSWERS_AFTER_DECISION: Final[dict[tuple[State, bool], ErrorCode]] = {
     (State.COMPLETE_COMMIT, True): ErrorCode.NONE,
     (State.COMPLETE_ABORT, False): ErrorCode.NONE,
     (State.PREPARE_COMMIT, True): ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -26,7 +26,7 @@ _DECIDED_BEFORE: Final[dict[tuple[State, bool], ErrorCode]] = {
 
 
 class Completion(NamedTuple):
-    """The key of the timer that tries again to complete a transaction."""
+    """Key of the timer that retries the completion of a transaction."""
 
     transactional_id: str
 
@@ -39,23 +39,25 @@ def end(
     committed: bool,
     now: Now,
 ) -> CoordinatorResult:
-    """Answers an error code as soon as the outcome is durable; the markers follow."""
+    """Decides to commit or abort a transaction. The reply is an error code, sent once the outcome is durable; the
+    markers follow.
+    """
     entry = registry.entry(transactional_id)
-    known = None if entry is None else entry.visible
-    if entry is not None and known is None:
+    metadata = None if entry is None else entry.visible
+    if entry is not None and metadata is None:
         return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
-    if entry is None or known is None or known.producer_id != producer_id:
+    if entry is None or metadata is None or metadata.producer_id != producer_id:
         return final(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
-    if known.producer_epoch != producer_epoch:
+    if metadata.producer_epoch != producer_epoch:
         return final(int(ErrorCode.PRODUCER_FENCED))
     if entry.pending:
         return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
-    if known.state is not State.ONGOING:
-        code = _DECIDED_BEFORE.get((known.state, committed), ErrorCode.INVALID_TXN_STATE)
+    if metadata.state is not State.ONGOING:
+        code = _ANSWERS_AFTER_DECISION.get((metadata.state, committed), ErrorCode.INVALID_TXN_STATE)
         if code == ErrorCode.NONE:
-            return _again(known)
+            return _confirm_end(metadata)
         return final(int(code)) if code == ErrorCode.INVALID_TXN_STATE else CoordinatorResult(int(code))
-    prepared = known.prepared(committed, now.wall_ms)
+    prepared = metadata.prepared(committed, now.wall_ms)
     return CoordinatorResult(
         int(ErrorCode.NONE),
         [record_of(prepared)],
@@ -65,13 +67,15 @@ def end(
     )
 
 
-def _again(known: TransactionMetadata) -> CoordinatorResult:
-    """It has ended as it is to end. The record is written once more: a coordinator that was deposed and does not know
-    it would take the end of the transaction before for the end of this one, of which it has not heard.
+def _confirm_end(metadata: TransactionMetadata) -> CoordinatorResult:
+    """Confirms a transaction that has already ended with the requested outcome.
+
+    The record is written once more. A deposed coordinator that does not know it yet might otherwise take the end of the
+    previous transaction for the end of this one, of which it has no record; its append fails.
     """
     return CoordinatorResult(
         int(ErrorCode.NONE),
-        [record_of(known)],
+        [record_of(metadata)],
         refused=lambda code: CoordinatorResult(coordinator_error(code)),
         late=coordinator_error,
     )
@@ -80,19 +84,21 @@ def _again(known: TransactionMetadata) -> CoordinatorResult:
 def markers_written(
     registry: TransactionRegistry, sent: SendMarkers, partitions: Collection[PartitionKey], now: Now
 ) -> CoordinatorResult:
-    """`partitions` of `sent` need no marker any more (TXN-12). Answers whether the transaction still waits for what was
-    sent, or did until this. Harmless when repeated, and when it comes too late.
+    """Records that `partitions` of `sent` have their marker or need none any more (TXN-12).
+
+    The reply is False if the transaction no longer waits for these markers, True otherwise, also when this call
+    completed it. Repeated and late calls are harmless.
     """
     entry = registry.entry(sent.transactional_id)
-    known = None if entry is None else entry.visible
-    if entry is None or known is None or not _is_of(sent, registry, known):
+    metadata = None if entry is None else entry.visible
+    if entry is None or metadata is None or not _is_of(sent, registry, metadata):
         return CoordinatorResult(False)
     entry.owed.difference_update(partitions)
     return complete(registry, sent.transactional_id, now)
 
 
 def complete(registry: TransactionRegistry, transactional_id: str, now: Now) -> CoordinatorResult:
-    """The last record of a transaction, if no partition is owed a marker (TXN-13). Answers True."""
+    """Writes the final record of a transaction if no partition is owed a marker (TXN-13). The reply is True."""
     entry = registry.entry(transactional_id)
     if entry is None or not _is_done(entry) or entry.visible is None:
         return CoordinatorResult(True)
@@ -104,16 +110,16 @@ def complete(registry: TransactionRegistry, transactional_id: str, now: Now) -> 
     return CoordinatorResult(True, records=[record_of(entry.visible.completed(now.wall_ms))], refused=refused)
 
 
-def _is_of(sent: SendMarkers, registry: TransactionRegistry, known: TransactionMetadata) -> bool:
-    """Whether it is still about this transaction, and about this coordinator's markers for it."""
+def _is_of(sent: SendMarkers, registry: TransactionRegistry, metadata: TransactionMetadata) -> bool:
+    """True if `sent` was sent by this coordinator epoch for the outcome that the transaction has now."""
     return (
-        known.state in DECIDED
+        metadata.state in DECIDED
         and sent.coordinator_epoch == registry.coordinator_epoch
-        and (sent.producer_id, sent.producer_epoch) == (known.producer_id, known.producer_epoch)
-        and sent.committed == (known.state is State.PREPARE_COMMIT)
+        and (sent.producer_id, sent.producer_epoch) == (metadata.producer_id, metadata.producer_epoch)
+        and sent.committed == (metadata.state is State.PREPARE_COMMIT)
     )
 
 
 def _is_done(entry: Entry) -> bool:
-    known = entry.visible
-    return known is not None and not entry.pending and known.state in DECIDED and not entry.owed
+    metadata = entry.visible
+    return metadata is not None and not entry.pending and metadata.state in DECIDED and not entry.owed

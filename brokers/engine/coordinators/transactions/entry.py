@@ -1,4 +1,4 @@
-"""One transactional id in memory: what is committed of it, and what is on the way to be."""
+"""In-memory entry of one transactional id: its committed record, and the one that is pending."""
 
 from __future__ import annotations
 
@@ -10,24 +10,31 @@ from brokers.engine.coordinators.transactions.states import DECIDED, State
 
 
 class Previous(NamedTuple):
-    """The producer before the last bump, so that a repeated InitProducerId is known as such. The epoch is -1 when
-    that bump was not asked for by the producer itself (TXN-6).
+    """The producer id and epoch before the last bump, by which a repeated InitProducerId is recognised.
+
+    The epoch is -1 if the producer did not request that bump itself (TXN-6).
     """
 
     producer_id: int
     producer_epoch: int
 
 
-NOBODY: Final = Previous(NO_PRODUCER_ID, NO_EPOCH)
+NO_PREVIOUS: Final = Previous(NO_PRODUCER_ID, NO_EPOCH)
 
 
 class Entry:
-    """`visible` is the last committed record and what decisions are made on.
+    """State of one transactional id.
 
-    While `written` is another one it is pending: its record is appended, and may still be lost with this leader.
-    Nothing else is decided until it is known (TXN-4). While `visible` is None it is not even known what was committed
-    before: the id is new, or was loaded from beyond the high watermark, which lags in a new leader.
-    `owed` are the partitions whose markers are not confirmed.
+    Attributes:
+        visible: the last committed record, on which decisions are based. None if no committed record is known: the id
+            is new, or its record lies above the high watermark, which lags in a new leader.
+        written: the last appended record. While it differs from `visible` it is pending and may be lost with this
+            leader, so no further decision is made (TXN-4).
+        offset: log offset of `written`.
+        owed: partitions whose markers are not confirmed.
+        previous: the producer before the last bump.
+        previous_next: value of `previous` after the next record of state Empty, which is decided together with it.
+            Kafka does not store it in the log either.
     """
 
     __slots__ = ("offset", "owed", "previous", "previous_next", "visible", "written")
@@ -37,13 +44,11 @@ class Entry:
         self.written: TransactionMetadata | None = None
         self.offset = -1
         self.owed: set[PartitionKey] = set()
-        self.previous = NOBODY
-        # What `previous` becomes with the next record of state Empty, which is decided together with it. Kafka does not
-        # keep it in the log either.
-        self.previous_next = NOBODY
+        self.previous = NO_PREVIOUS
+        self.previous_next = NO_PREVIOUS
 
     def write(self, metadata: TransactionMetadata | None, offset: int) -> None:
-        """A record at `offset`; None deletes."""
+        """Applies the record at `offset`; `metadata` None deletes the id."""
         before = self.written
         if metadata is None or metadata.state not in DECIDED:
             self.owed = set()
@@ -53,13 +58,13 @@ class Entry:
             if metadata.state is State.EMPTY:
                 self.previous = self.previous_next
             elif metadata.producer_epoch != before.producer_epoch:
-                # Fenced: whoever had the epoch before does not get on by repeating itself.
-                self.previous = NOBODY
+                # Fenced: the producer with the previous epoch cannot continue by repeating its InitProducerId.
+                self.previous = NO_PREVIOUS
         self.written = metadata
         self.offset = offset
 
     def complete(self, high_watermark: int) -> None:
-        """Everything below `high_watermark` is committed."""
+        """Makes the written record visible if it is below the high watermark."""
         if self.offset < high_watermark:
             self.visible = self.written
 
@@ -69,5 +74,5 @@ class Entry:
 
     @property
     def is_gone(self) -> bool:
-        """Deleted, for good."""
+        """True if the deletion of the id is committed."""
         return self.written is None and self.visible is None

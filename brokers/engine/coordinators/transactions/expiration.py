@@ -1,4 +1,4 @@
-"""What a shard does without being asked: abort what takes too long, and forget ids nobody uses (TXN-17, TXN-18)."""
+"""Time-driven decisions of a shard: overdue transactions are aborted, and unused ids deleted (TXN-17, TXN-18)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from brokers.engine.coordinators.transactions.states import AT_REST
 
 
 class ExpirationTask(Enum):
-    """Keys of timers."""
+    """Keys of the timers that drive expiration."""
 
     ABORT_OVERDUE = "abort-overdue"
     EXPIRE_IDS = "expire-ids"
 
 
 def next_expirations(registry: TransactionRegistry, now: Now) -> list[tuple[object, int]]:
-    """The timers of a shard that begins to serve."""
+    """Returns the timers of a shard that was just loaded, as `(key, deadline in monotonic ms)`."""
     settings = registry.settings
     return [
         (ExpirationTask.ABORT_OVERDUE, now.monotonic_ms + settings.timeout_check_interval_ms),
@@ -30,8 +30,10 @@ def next_expirations(registry: TransactionRegistry, now: Now) -> list[tuple[obje
 
 
 def abort_overdue(registry: TransactionRegistry, now: Now) -> CoordinatorResult:
-    """Fences producers whose transaction is open for too long."""
-    fenced = (known.fenced(now.wall_ms) for known in _completed(registry) if known.is_overdue(now.wall_ms))
+    """Fences the producers whose transactions are overdue."""
+    fenced = (
+        metadata.fenced(now.wall_ms) for metadata in _without_pending(registry) if metadata.is_overdue(now.wall_ms)
+    )
     records: list[StateRecord] = []
     effects: list[object] = []
     record_bytes = 0
@@ -49,30 +51,30 @@ def abort_overdue(registry: TransactionRegistry, now: Now) -> CoordinatorResult:
 
 
 def expire_ids(registry: TransactionRegistry, now: Now) -> CoordinatorResult:
-    """Deletes what was at rest for too long, and what belongs to an instance that is gone."""
+    """Deletes ids that were at rest for too long, and ids of deleted instances."""
     interval_ms = registry.settings.id_expiration_check_interval_ms
     records: list[StateRecord] = []
-    for known in _completed(registry):
-        if known.state not in AT_REST or not _is_expired(registry, known, now):
+    for metadata in _without_pending(registry):
+        if metadata.state not in AT_REST or not _is_expired(registry, metadata, now):
             continue
         if not _has_room(len(records), 0):
             return _expiration(ExpirationTask.EXPIRE_IDS, records, [], now, 0, interval_ms)
-        records.append(deletion_of(known.transactional_id))
+        records.append(deletion_of(metadata.transactional_id))
     return _expiration(ExpirationTask.EXPIRE_IDS, records, [], now, interval_ms, interval_ms)
 
 
-def _is_expired(registry: TransactionRegistry, known: TransactionMetadata, now: Now) -> bool:
-    if known.last_update_ms <= now.wall_ms - registry.settings.id_expiration_ms:
+def _is_expired(registry: TransactionRegistry, metadata: TransactionMetadata, now: Now) -> bool:
+    if metadata.last_update_ms <= now.wall_ms - registry.settings.id_expiration_ms:
         return True
-    instance_id = instance_of(known.transactional_id)
+    instance_id = instance_of(metadata.transactional_id)
     if instance_id is None:
         return False
-    is_old = known.last_update_ms <= now.wall_ms - limits.CROWDED_EXPIRATION_MS
+    is_old = metadata.last_update_ms <= now.wall_ms - limits.CROWDED_EXPIRATION_MS
     return not registry.is_living(instance_id) or (is_old and not registry.has_room(instance_id))
 
 
-def _completed(registry: TransactionRegistry) -> Iterator[TransactionMetadata]:
-    """Ids of which nothing is pending."""
+def _without_pending(registry: TransactionRegistry) -> Iterator[TransactionMetadata]:
+    """Yields the metadata of ids without a pending record."""
     for _, entry in registry.entries():
         if entry.visible is not None and not entry.pending:
             yield entry.visible
@@ -83,11 +85,11 @@ def _has_room(records: int, record_bytes: int) -> bool:
 
 
 def _expiration(
-    which: ExpirationTask, records: list[StateRecord], effects: list[object], now: Now, again_ms: int, refused_ms: int
+    task: ExpirationTask, records: list[StateRecord], effects: list[object], now: Now, delay_ms: int, retry_ms: int
 ) -> CoordinatorResult:
     return CoordinatorResult(
         records=records,
         effects=effects,
-        timers=[(which, now.monotonic_ms + again_ms)],
-        refused=lambda _: CoordinatorResult(timers=[(which, now.monotonic_ms + refused_ms)]),
+        timers=[(task, now.monotonic_ms + delay_ms)],
+        refused=lambda _: CoordinatorResult(timers=[(task, now.monotonic_ms + retry_ms)]),
     )

@@ -1,4 +1,4 @@
-"""Aborting an open transaction against its producer's will: somebody else begins, or it takes too long."""
+"""Fencing: aborts an open transaction because a new producer takes over its id, or because it timed out."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from brokers.engine.coordinators.transactions.states import State
 
 
 def fence(
-    registry: TransactionRegistry, known: TransactionMetadata, now: Now, *, reply: Any, failed: Callable[[int], Any]
+    registry: TransactionRegistry, metadata: TransactionMetadata, now: Now, *, reply: Any, failed: Callable[[int], Any]
 ) -> CoordinatorResult:
-    """One record raises the epoch and decides the abort, so that no crash comes between the two."""
-    fenced = known.fenced(now.wall_ms)
+    """Decides to abort the transaction under a higher epoch, in one record so that no crash can separate the two.
+
+    `failed(code)` makes the reply if the record cannot be written.
+    """
+    fenced = metadata.fenced(now.wall_ms)
     return CoordinatorResult(
         reply,
         [record_of(fenced)],
@@ -27,7 +30,7 @@ def fence(
 
 
 def markers_of(registry: TransactionRegistry, decided: TransactionMetadata) -> SendMarkers:
-    """What a decided transaction owes its partitions (TXN-12)."""
+    """Returns the effect that sends a decided transaction's markers to its partitions (TXN-12)."""
     return SendMarkers(
         transactional_id=decided.transactional_id,
         producer_id=decided.producer_id,

@@ -1,6 +1,7 @@
-"""Keys and values of `__transaction_state`, byte for byte as Kafka's own tools read them (TXN-2).
+"""Record formats of `__transaction_state`, byte for byte as Kafka's own tools read them (TXN-2).
 
-Version 0 of both is written. Version 1 of the value, with compact lengths and tagged fields at its end, is read.
+Keys and values are written in version 0. Values are also read in version 1, which has compact lengths and trailing
+tagged fields.
 """
 
 from __future__ import annotations
@@ -29,30 +30,30 @@ _TAIL: Final = Struct(">qq")
 
 
 class UnknownFormat(Exception):
-    """A record that this broker cannot read: somebody else's, or damaged."""
+    """A record that this broker cannot decode: it is damaged, or another program or release wrote it."""
 
 
 def encode_key(transactional_id: str) -> bytes:
-    """Raises ValueError: longer than 32767 bytes."""
+    """Returns the key of a transactional id's record. Raises ValueError for an id longer than STRING_BYTES_MAX."""
     return _INT16.pack(KEY_VERSION) + _string(transactional_id)
 
 
 def decode_key(key: bytes) -> str:
-    """The transactional id. Raises UnknownFormat."""
+    """Returns the transactional id in a key. Raises UnknownFormat."""
     try:
         (version,) = _INT16.unpack_from(key)
         if version != KEY_VERSION:
-            raise UnknownFormat(f"version {version} of a transaction's key")
+            raise UnknownFormat(f"unknown version {version} of a transaction's key")
         (length,) = _INT16.unpack_from(key, _INT16.size)
         if length < 0 or 2 * _INT16.size + length != len(key):
-            raise UnknownFormat("a transaction's key of another length than it says")
+            raise UnknownFormat("the length field of a transaction's key does not match its length")
         return bytes(key[2 * _INT16.size :]).decode()
     except (struct_error, UnicodeDecodeError) as error:
-        raise UnknownFormat(f"a transaction's key: {error}") from error
+        raise UnknownFormat(f"malformed key of a transaction: {error}") from error
 
 
 def encode_value(metadata: TransactionMetadata) -> bytes:
-    """Partitions are null in state Empty, and only there (TXN-2)."""
+    """Returns the value of a transactional id's record. Its partitions are null in state Empty only (TXN-2)."""
     parts = [
         _HEAD.pack(
             VALUE_VERSION, metadata.producer_id, metadata.producer_epoch, metadata.timeout_ms, int(metadata.state)
@@ -73,7 +74,7 @@ def encode_value(metadata: TransactionMetadata) -> bytes:
 
 
 def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
-    """Raises UnknownFormat."""
+    """Returns the metadata in the value of a record. Raises UnknownFormat."""
     try:
         version, producer_id, producer_epoch, timeout_ms, status = _HEAD.unpack_from(value)
         if version == VALUE_VERSION:
@@ -81,12 +82,12 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
         elif version == _COMPACT_VALUE_VERSION:
             partitions, position = _read_compact_partitions(value, _HEAD.size)
         else:
-            raise UnknownFormat(f"version {version} of a transaction's value")
+            raise UnknownFormat(f"unknown version {version} of a transaction's value")
         if status not in STORED:
-            raise UnknownFormat(f"a transaction of status {status}")
+            raise UnknownFormat(f"unknown status {status} in a transaction's value")
         last_update_ms, start_ms = _TAIL.unpack_from(value, position)
     except (struct_error, MalformedVarint, UnicodeDecodeError) as error:
-        raise UnknownFormat(f"a transaction's value: {error}") from error
+        raise UnknownFormat(f"malformed value of a transaction: {error}") from error
     return TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=producer_id,
@@ -119,7 +120,10 @@ def _read_partitions(value: bytes, position: int) -> tuple[frozenset[PartitionKe
 
 
 def _read_compact_partitions(value: bytes, position: int) -> tuple[frozenset[PartitionKey], int]:
-    """Lengths are one more than they mean, so that 0 is null; each topic ends in tagged fields."""
+    """Reads the partitions of a version 1 value.
+
+    Lengths are stored plus one, so that 0 is null; tagged fields follow each topic.
+    """
     topics, position = read_unsigned(value, position, len(value))
     result: list[PartitionKey] = []
     for _ in range(topics - 1):
@@ -132,14 +136,14 @@ def _read_compact_partitions(value: bytes, position: int) -> tuple[frozenset[Par
 
 def _text(value: bytes, position: int, length: int) -> tuple[str, int]:
     if not 0 <= length <= len(value) - position:
-        raise UnknownFormat(f"a name of {length} bytes in a transaction's value")
+        raise UnknownFormat(f"invalid length {length} of a topic name in a transaction's value")
     return value[position : position + length].decode(), position + length
 
 
-def _read_indexes(value: bytes, position: int, topic: str, count: int, found: list[PartitionKey]) -> int:
+def _read_indexes(value: bytes, position: int, topic: str, count: int, result: list[PartitionKey]) -> int:
     if not 0 <= count <= (len(value) - position) // _INT32.size:
-        raise UnknownFormat(f"{count} partitions in a transaction's value")
-    found += [(topic, index) for (index,) in _INT32.iter_unpack(value[position : position + count * _INT32.size])]
+        raise UnknownFormat(f"invalid number of partitions ({count}) in a transaction's value")
+    result += [(topic, index) for (index,) in _INT32.iter_unpack(value[position : position + count * _INT32.size])]
     return position + count * _INT32.size
 
 

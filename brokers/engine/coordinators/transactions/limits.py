@@ -1,24 +1,23 @@
-"""What one id or transaction of a tenant can make grow here, and how far.
+"""Limits of one transactional id and of one transaction.
 
-What counts for all of an instance together is in `contract.coordinator_limits`, what operators choose in
-`coordinators.settings`.
+Limits per instance are in `brokers.contract.coordinator_limits`, settings of operators in `coordinators.settings`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# Without the instance's prefix.
+# Length of a transactional id without the prefix of its instance.
 ID_BYTES_MAX: Final = 1_024
-# Each change writes, and reads, all of them: some milliseconds.
+# Each change rewrites and re-reads all partitions of the transaction, which takes some milliseconds at this number.
 PARTITIONS_PER_TRANSACTION_MAX: Final = 4_000
-# What the record of a transaction may take; a batch of the state topic takes 1,048,588 bytes.
+# Size of the record of a transaction; a batch of the state topic holds up to 1,048,588 bytes.
 TRANSACTION_BYTES_MAX: Final = 900_000
-# An instance that has as many ids as it may loses those at rest that nobody used for so long: by then partitions have
-# forgotten their producers as well (`producer.id.expiration.ms`).
+# Age at which unused ids expire in an instance that has reached its limit of ids. Partitions have forgotten the
+# producers of these ids by then as well (`producer.id.expiration.ms`).
 CROWDED_EXPIRATION_MS: Final = 86_400_000
-# One batch of decisions that nobody asked for (aborts, deletions); what is left follows at once.
+# Size of one batch of time-driven decisions (aborts, deletions); the rest follows in the next batch at once.
 RECORDS_PER_ROUND_MAX: Final = 100
 ROUND_BYTES_MAX: Final = TRANSACTION_BYTES_MAX
-# The record of a completed transaction is tried again after so long, when it could not be appended.
+# Delay before the final record of a transaction is appended again after a failure.
 COMPLETION_RETRY_MS: Final = 200

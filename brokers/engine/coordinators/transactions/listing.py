@@ -15,22 +15,24 @@ ANY_DURATION: Final = -1
 
 
 def describe(registry: TransactionRegistry, transactional_id: str) -> CoordinatorResult:
-    """Answers a Description. While markers are written, its partitions are those that still wait for theirs."""
+    """Describes a transactional id. The reply is a `Description`; while markers are being written its partitions are
+    those that still lack one.
+    """
     entry = registry.entry(transactional_id)
-    known = None if entry is None else entry.visible
-    if entry is None or known is None:
+    metadata = None if entry is None else entry.visible
+    if entry is None or metadata is None:
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if entry is None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return CoordinatorResult(Description(int(code), transactional_id))
-    partitions = entry.owed if known.state in DECIDED and not entry.pending else known.partitions
+    partitions = entry.owed if metadata.state in DECIDED and not entry.pending else metadata.partitions
     return CoordinatorResult(
         Description(
             error=int(ErrorCode.NONE),
             transactional_id=transactional_id,
-            state=NAMES[known.state],
-            timeout_ms=known.timeout_ms,
-            start_ms=known.start_ms,
-            producer_id=known.producer_id,
-            producer_epoch=known.producer_epoch,
+            state=NAMES[metadata.state],
+            timeout_ms=metadata.timeout_ms,
+            start_ms=metadata.start_ms,
+            producer_id=metadata.producer_id,
+            producer_epoch=metadata.producer_epoch,
             partitions=sorted(partitions),
         )
     )
@@ -44,20 +46,20 @@ def list_transactions(
     longer_than_ms: int,
     now: Now,
 ) -> CoordinatorResult:
-    """Answers a list of Listed, of one instance or, for None, of everybody.
+    """Lists the transactional ids of one instance, or of all with `instance_id` None. The reply is a list of `Listed`.
 
-    `states` None and no `producer_ids` stand for all; `longer_than_ms` counts from the start of the transaction.
+    `states` None and empty `producer_ids` do not filter; `longer_than_ms` counts from the start of the transaction.
     """
     result = []
     for transactional_id, entry in registry.entries(instance_id):
-        known = entry.visible
-        if known is None:
+        metadata = entry.visible
+        if metadata is None:
             continue
-        if states is not None and known.state not in states:
+        if states is not None and metadata.state not in states:
             continue
-        if producer_ids and known.producer_id not in producer_ids:
+        if producer_ids and metadata.producer_id not in producer_ids:
             continue
-        if longer_than_ms > ANY_DURATION and now.wall_ms - known.start_ms <= longer_than_ms:
+        if longer_than_ms > ANY_DURATION and now.wall_ms - metadata.start_ms <= longer_than_ms:
             continue
-        result.append(Listed(transactional_id, known.producer_id, NAMES[known.state]))
+        result.append(Listed(transactional_id, metadata.producer_id, NAMES[metadata.state]))
     return CoordinatorResult(result)

@@ -1,4 +1,4 @@
-"""One shard of the transaction coordinator as the runtime drives it; see `coordinators.result` for the rules."""
+"""State machine of one shard of the transaction coordinator; `coordinators.result` has the rules that it follows."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ log = structlog.get_logger(__name__)
 
 
 class TransactionMachine:
-    """`coordinator_epoch` is the leader epoch of the state partition, `high_watermark` answers its current one.
+    """State machine of one shard of the transaction coordinator.
 
-    A record counts when it is committed (TXN-4): until then its transactional id answers CONCURRENT_TRANSACTIONS, so
-    that nobody ever acts on what a failing leader could still lose.
+    A record takes effect when it is committed (TXN-4). Until then calls for its transactional id are answered with
+    CONCURRENT_TRANSACTIONS, so that no decision is based on a record that a failing leader could lose.
     """
 
     def __init__(
@@ -36,12 +36,18 @@ class TransactionMachine:
         is_living: Callable[[str], bool] = lambda instance_id: True,
         led: LedShards[TransactionRegistry] | None = None,
     ) -> None:
-        """`is_living` answers whether an instance exists: the ids of a deleted one expire with the next round.
-        `led` are the shards of this broker.
+        """Makes an empty machine for one leadership of a state partition.
+
+        Args:
+            coordinator_epoch: leader epoch of the state partition.
+            settings: settings of the transaction coordinator.
+            high_watermark: returns the current high watermark of the state partition.
+            is_living: returns True if an instance exists; ids of a deleted one expire in the next round.
+            led: the shards that this broker leads.
         """
         self.registry = TransactionRegistry(coordinator_epoch, settings, high_watermark, is_living, led)
 
-    # -- what clients ask ----------------------------------------------------------------------------------------------
+    # -- calls of clients ----------------------------------------------------------------------------------------------
 
     def init_producer_id(
         self,
@@ -51,7 +57,7 @@ class TransactionMachine:
         fresh_producer_id: int | None,
         now: Now,
     ) -> CoordinatorResult:
-        """Answers replies.Initialised (TXN-5, TXN-6)."""
+        """Handles InitProducerId; the reply is a `replies.Initialised` (TXN-5, TXN-6)."""
         return beginning.init_producer_id(self.registry, transactional_id, timeout_ms, expected, fresh_producer_id, now)
 
     def add_partitions(
@@ -62,17 +68,17 @@ class TransactionMachine:
         partitions: Collection[PartitionKey],
         now: Now,
     ) -> CoordinatorResult:
-        """Answers an error code (TXN-7, TXN-8)."""
+        """Adds partitions to a transaction; the reply is an error code (TXN-7, TXN-8)."""
         return adding.add_partitions(self.registry, transactional_id, producer_id, producer_epoch, partitions, now)
 
     def end(
         self, transactional_id: str, producer_id: int, producer_epoch: int, committed: bool, now: Now
     ) -> CoordinatorResult:
-        """Answers an error code (TXN-10)."""
+        """Handles EndTxn; the reply is an error code (TXN-10)."""
         return ending.end(self.registry, transactional_id, producer_id, producer_epoch, committed, now)
 
     def describe(self, transactional_id: str) -> CoordinatorResult:
-        """Answers replies.Description."""
+        """Describes a transactional id; the reply is a `replies.Description`."""
         return listing.describe(self.registry, transactional_id)
 
     def list_transactions(
@@ -83,36 +89,40 @@ class TransactionMachine:
         longer_than_ms: int,
         now: Now,
     ) -> CoordinatorResult:
-        """Answers a list of replies.Listed."""
+        """Lists transactional ids; the reply is a list of `replies.Listed`."""
         return listing.list_transactions(self.registry, instance_id, states, producer_ids, longer_than_ms, now)
 
-    # -- what other brokers ask and answer -----------------------------------------------------------------------------
+    # -- calls of other brokers ----------------------------------------------------------------------------------------
 
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[PartitionKey]
     ) -> CoordinatorResult:
-        """Answers replies.Verified (TXN-27)."""
+        """Verifies that partitions are in an open transaction; the reply is a `replies.Verified` (TXN-27)."""
         return adding.verify_partitions(self.registry, transactional_id, producer_id, producer_epoch, partitions)
 
     def markers_written(self, sent: SendMarkers, partitions: Collection[PartitionKey], now: Now) -> CoordinatorResult:
-        """These partitions have their marker, or need none (TXN-12, TXN-13). Answers whether it is still about them."""
+        """Records that partitions have their marker or need none (TXN-12, TXN-13).
+
+        The reply is False if the transaction no longer waits for these markers.
+        """
         return ending.markers_written(self.registry, sent, partitions, now)
 
     # -- the machine protocol ------------------------------------------------------------------------------------------
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
-        """A record that nobody here can read is left alone: another version wrote it (TXN-19)."""
+        """Applies a record. One of an unknown format is skipped and logged: another version wrote it (TXN-19)."""
         try:
             self.registry.replay(decode_key(key), value, offset)
         except UnknownFormat as error:
             log.error("transaction_record_not_understood", offset=offset, reason=str(error))
 
     def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
-        """No transaction writes to the state of transactions."""
+        """Does nothing: no transaction writes to the transaction state topic."""
 
     def loaded(self, now: Now) -> CoordinatorResult:
-        """TXN-16: what was decided is told to the partitions again, under this coordinator's epoch. It `reads`: nobody
-        is told of a decision that could be lost with this leader.
+        """Sends the markers of decided transactions again, under this coordinator's epoch (TXN-16).
+
+        The decision `reads` their records, so that no marker is sent for an outcome that could still be lost.
         """
         self.registry.forget_deleted()
         effects: list[object] = []
@@ -134,6 +144,6 @@ class TransactionMachine:
         return ending.complete(self.registry, key.transactional_id, now)
 
     def unload(self) -> list[tuple[object, Any]]:
-        """Nobody waits in here: calls are answered at once, or with the commit of their record."""
+        """Returns no waiting calls: each is answered at once or with the commit of its record."""
         self.registry.shards.discard(self.registry)
         return []

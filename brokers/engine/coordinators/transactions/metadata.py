@@ -1,4 +1,4 @@
-"""What is known of one transactional id, as its record holds it, and the steps from one record to the next."""
+"""Metadata of one transactional id, as a record stores it, and the transitions from one record to the next."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from brokers.engine.coordinators.transactions.states import State, may_follow
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 NO_TIME_MS: Final = -1
-# A client is given this epoch at most: one more is kept back, to fence it with (TXN-6).
+# Highest epoch that a producer gets; the one above is reserved for fencing it (TXN-6).
 EPOCH_MAX: Final = 32_766
 
-# An internal topic name and a partition of it.
 NO_PARTITIONS: Final[frozenset[PartitionKey]] = frozenset()
 
 
 class TransactionMetadata(NamedTuple):
-    """`start_ms` and `last_update_ms` are wall time; `start_ms` is -1 before the first partition of a transaction."""
+    """Metadata of one transactional id: its producer, and the state of its transaction.
+
+    `partitions` have internal topic names. `start_ms` and `last_update_ms` are wall time; `start_ms` is -1 before the
+    first partition of a transaction.
+    """
 
     transactional_id: str
     producer_id: int
@@ -31,7 +34,7 @@ class TransactionMetadata(NamedTuple):
     start_ms: int
 
     def initialised(self, producer_id: int, producer_epoch: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-        """A producer begins under this id (TXN-5)."""
+        """Returns the metadata after InitProducerId: state Empty with this producer (TXN-5)."""
         return self._step(
             State.EMPTY,
             now_ms,
@@ -43,45 +46,47 @@ class TransactionMetadata(NamedTuple):
         )
 
     def with_partitions(self, added: Iterable[PartitionKey], now_ms: int) -> TransactionMetadata:
-        """The first partition starts the clock of the transaction (TXN-7)."""
+        """Returns the metadata with more partitions; the first one starts the transaction's clock (TXN-7)."""
         start_ms = self.start_ms if self.state is State.ONGOING else now_ms
         return self._step(State.ONGOING, now_ms, partitions=self.partitions.union(added), start_ms=start_ms)
 
     def prepared(self, committed: bool, now_ms: int) -> TransactionMetadata:
-        """The outcome, once this is durable (TXN-11)."""
+        """Returns the metadata with the decided outcome, which is final once it is durable (TXN-11)."""
         return self._step(State.PREPARE_COMMIT if committed else State.PREPARE_ABORT, now_ms)
 
     def fenced(self, now_ms: int) -> TransactionMetadata:
-        """Aborted under an epoch that no client has, so that its producer is refused everywhere (TXN-5, TXN-17)."""
+        """Returns the metadata aborted under an epoch that no client has, so that every partition refuses the producer
+        (TXN-5, TXN-17).
+        """
         return self._step(State.PREPARE_ABORT, now_ms, producer_epoch=self.producer_epoch + 1)
 
     def completed(self, now_ms: int) -> TransactionMetadata:
-        """Every partition has its marker (TXN-13)."""
+        """Returns the metadata after every partition got its marker (TXN-13)."""
         after = State.COMPLETE_COMMIT if self.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT
         return self._step(after, now_ms, partitions=NO_PARTITIONS)
 
     @property
     def epochs_used_up(self) -> bool:
-        """Only another producer id can follow."""
+        """True if the next producer needs another producer id."""
         return self.producer_epoch >= EPOCH_MAX
 
     @property
-    def is_nobodys(self) -> bool:
-        """The epoch is the one that is kept back: whoever names it guesses."""
+    def is_fencing_epoch(self) -> bool:
+        """True if the epoch is the one reserved for fencing, which no client was given."""
         return self.producer_epoch > EPOCH_MAX
 
     def is_overdue(self, now_ms: int) -> bool:
-        """Open for longer than its producer asked for (TXN-17, DEC-14)."""
+        """True if the transaction is open for longer than its time-out (TXN-17, DEC-14)."""
         return self.state is State.ONGOING and self.start_ms + self.timeout_ms < now_ms
 
     def _step(self, state: State, now_ms: int, **changes: Any) -> TransactionMetadata:
         assert may_follow(self.state, state), f"{state!r} after {self.state!r}"
-        # A clock that was set back must not make a record look older than the one before.
+        # A clock that was set back must not give a record an earlier time than the previous one.
         return self._replace(state=state, last_update_ms=max(now_ms, self.last_update_ms), **changes)
 
 
 def first(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-    """An id nobody used before, or whose last use is forgotten: epoch 0 of a producer id of its own (TXN-5)."""
+    """Returns the metadata of a new or expired transactional id: epoch 0 of a new producer id (TXN-5)."""
     return TransactionMetadata(
         transactional_id, producer_id, 0, timeout_ms, State.EMPTY, NO_PARTITIONS, now_ms, NO_TIME_MS
     )

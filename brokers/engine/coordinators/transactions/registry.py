@@ -1,4 +1,4 @@
-"""Everything one shard knows: its transactional ids, and the records that change them."""
+"""Registry of the transactional ids of one shard, changed by replayed records."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from instances.naming import split_internal
 
 
 class TransactionRegistry:
-    """`coordinator_epoch` is the leader epoch of the state partition. `high_watermark` tells what is committed of it,
-    `is_living` whether there still is an instance. `shards` are those that this broker leads, this one among them.
+    """The transactional ids of one shard, by id and by instance.
+
+    `coordinator_epoch` is the leader epoch of the state partition, `high_watermark` returns its high watermark.
+    `is_living` returns True if an instance exists. `shards` are all shards that this broker leads, this one included.
     """
 
     def __init__(
@@ -35,7 +37,7 @@ class TransactionRegistry:
         self.is_living = is_living
         self._high_watermark = high_watermark
         self._entries: dict[str, Entry] = {}
-        # In the order in which they came.
+        # Ids of each instance in the order of their first record.
         self._by_instance: dict[str | None, dict[str, None]] = {}
         self._open_partitions: Counter[str | None] = Counter()
 
@@ -43,7 +45,7 @@ class TransactionRegistry:
         return len(self._entries)
 
     def entry(self, transactional_id: str) -> Entry | None:
-        """None: nobody uses this id."""
+        """Returns the entry of a transactional id, None if the id is unknown or deleted."""
         entry = self._entries.get(transactional_id)
         if entry is None:
             return None
@@ -54,7 +56,7 @@ class TransactionRegistry:
         return entry
 
     def entries(self, instance_id: str | None = None) -> Iterator[tuple[str, Entry]]:
-        """Those of an instance; None: all of them. What is found may be changed meanwhile."""
+        """Yields the entries of an instance, or all with None. The registry may change during the iteration."""
         ids = self._entries if instance_id is None else self._by_instance.get(instance_id, ())
         for transactional_id in tuple(ids):
             entry = self.entry(transactional_id)
@@ -62,18 +64,18 @@ class TransactionRegistry:
                 yield transactional_id, entry
 
     def ids_of(self, instance_id: str | None) -> int:
-        """How many ids of an instance are kept in this shard."""
+        """Returns the number of ids that an instance has in this shard."""
         return len(self._by_instance.get(instance_id, ()))
 
     def has_room(self, instance_id: str | None) -> bool:
-        """Whether an instance may have one more id on this broker."""
+        """True if an instance may have one more id on this broker."""
         if instance_id is None:
             return True
         ids = self.shards.total(lambda shard: shard.ids_of(instance_id))
         return ids < self.shards.share_of(coordinator_limits.TRANSACTIONAL_IDS_PER_INSTANCE_MAX)
 
     def has_room_for_partitions(self, instance_id: str | None, more: int) -> bool:
-        """Whether so many partitions more may be in its open transactions on this broker."""
+        """True if an instance may have `more` further partitions in its open transactions on this broker."""
         if instance_id is None:
             return True
         partitions = self.shards.total(lambda shard: shard.open_partitions_of(instance_id))
@@ -82,11 +84,13 @@ class TransactionRegistry:
         )
 
     def open_partitions_of(self, instance_id: str | None) -> int:
-        """How many partitions are part of its transactions in this shard, each counted with each of them."""
+        """Returns the number of partitions in an instance's transactions in this shard; a partition that is in several
+        transactions counts several times.
+        """
         return self._open_partitions[instance_id]
 
     def replay(self, transactional_id: str, value: bytes | None, offset: int) -> None:
-        """Raises formats.UnknownFormat."""
+        """Applies the record at `offset`. Raises `UnknownFormat` for a value that cannot be decoded."""
         metadata = None if value is None else decode_value(transactional_id, value)
         entry = self._entries.get(transactional_id)
         if entry is None:
@@ -99,7 +103,7 @@ class TransactionRegistry:
         self._count(transactional_id, (0 if metadata is None else len(metadata.partitions)) - before)
 
     def forget_deleted(self) -> None:
-        """What was deleted before this shard was loaded takes no memory."""
+        """Drops the entries of ids whose deletion is committed, to free their memory after a load."""
         for transactional_id in tuple(self._entries):
             self.entry(transactional_id)
 
@@ -120,15 +124,15 @@ class TransactionRegistry:
 
 
 def instance_of(transactional_id: str) -> str | None:
-    """Whose id this is; None: the cluster's own."""
+    """Returns the instance that a transactional id belongs to, None for the cluster's own ids."""
     return split_internal(transactional_id)[0]
 
 
 def record_of(metadata: TransactionMetadata) -> StateRecord:
-    """What makes `metadata` so."""
+    """Returns the record that stores `metadata`."""
     return StateRecord(encode_key(metadata.transactional_id), encode_value(metadata))
 
 
 def deletion_of(transactional_id: str) -> StateRecord:
-    """What makes an id unknown (TXN-18)."""
+    """Returns the record that deletes a transactional id (TXN-18)."""
     return StateRecord(encode_key(transactional_id), None)

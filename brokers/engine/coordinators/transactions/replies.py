@@ -1,4 +1,4 @@
-"""What decisions about transactions answer, and what they want done when they are committed."""
+"""Replies and effects of decisions about transactions."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from brokers.engine.coordinators.result import CoordinatorResult
 from brokers.engine.coordinators.transactions.metadata import NO_EPOCH, NO_PRODUCER_ID
 from brokers.engine.protocol.errors import ErrorCode
 
-# Nobody answered, or somebody who does not say.
+# No coordinator answered, or its answer has no epoch.
 NO_COORDINATOR: Final = -1
 
 
 class Initialised(NamedTuple):
-    """The answer to InitProducerId. With NEEDS_PRODUCER_ID: ask again and bring a producer id nobody has."""
+    """Reply to InitProducerId. After NEEDS_PRODUCER_ID the caller repeats the call with an unused producer id."""
 
     error: int
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
 
 
-# No error of the protocol: the caller has the ids, and may have to ask ZooKeeper for them.
+# Not an error code of the protocol: the caller allocates producer ids, for which it may have to ask ZooKeeper.
 NEEDS_PRODUCER_ID: Final = Initialised(1 << 15)
 
 
 class Description(NamedTuple):
-    """One transactional id, for people. `partitions` are those that are still part of the transaction."""
+    """Description of one transactional id for DescribeTransactions.
+
+    `partitions` are those of the open transaction or, while markers are being written, those that still lack one.
+    """
 
     error: int
     transactional_id: str
@@ -46,8 +49,9 @@ class Listed(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """Whether partitions are part of an open transaction: an error code for each. Who knows of a marker of a later
-    coordinator must not believe that they are.
+    """Result of a verification: an error code for each partition, 0 if it is in the open transaction.
+
+    A partition that has a marker of a later coordinator than `coordinator_epoch` must ignore it.
     """
 
     codes: Mapping[PartitionKey, int]
@@ -55,8 +59,9 @@ class Verified(NamedTuple):
 
 
 class SendMarkers(NamedTuple):
-    """The effect of a decided transaction: each of `partitions` gets a marker (TXN-12). Who does it reports back by
-    `TransactionMachine.markers_written`, also when there is no partition.
+    """Effect of a decided transaction: a marker is written to each of `partitions` (TXN-12).
+
+    The sender reports back with `TransactionMachine.markers_written`, also if there are no partitions.
     """
 
     transactional_id: str
@@ -80,14 +85,16 @@ _TOO_LARGE: Final = frozenset({int(ErrorCode.MESSAGE_TOO_LARGE), int(ErrorCode.R
 
 
 def final(reply: Any) -> CoordinatorResult:
-    """A refusal for which a producer gives up for good. It leaves when it is known that nobody else coordinated when it
-    was made: who was deposed may not know of the producer, or of its epoch (decision 76).
+    """Makes the decision for a refusal that makes a producer give up.
+
+    It is released only after a check that this broker was still the coordinator: a deposed one may not know the
+    producer or its epoch (decision 76).
     """
     return CoordinatorResult(reply, is_read=True)
 
 
 def coordinator_error(append_error: int) -> int:
-    """What a client is told when the record of its transaction could not be appended or committed with this error."""
+    """Returns the error code for a client whose transaction record failed to be appended or committed."""
     if append_error in _RETRY_HERE:
         return int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if append_error in _LOOK_ELSEWHERE:

@@ -1,4 +1,4 @@
-"""The states of a transaction and which may follow which (TXN-3, TXN-4)."""
+"""The states of a transaction and the transitions between them (TXN-3, TXN-4)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Final
 
 
 class State(IntEnum):
-    """Numbers are the log's. DEAD and PREPARE_EPOCH_FENCE exist in Kafka's memory only and are never written."""
+    """State of a transaction, numbered as in the log.
+
+    DEAD and PREPARE_EPOCH_FENCE exist only in Kafka's memory and are never written.
+    """
 
     EMPTY = 0
     ONGOING = 1
@@ -19,7 +22,7 @@ class State(IntEnum):
     PREPARE_EPOCH_FENCE = 7
 
 
-# What DescribeTransactions and ListTransactions call them.
+# Names in DescribeTransactions and ListTransactions.
 NAMES: Final[dict[State, str]] = {
     State.EMPTY: "Empty",
     State.ONGOING: "Ongoing",
@@ -32,11 +35,11 @@ NAMES: Final[dict[State, str]] = {
 }
 BY_NAME: Final[dict[str, State]] = {name: state for state, name in NAMES.items()}
 
-# Nothing is open and nothing is owed to partitions.
+# No transaction is open, and no partition is owed a marker.
 AT_REST: Final = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
-# The outcome is decided, and partitions are being told (TXN-11).
+# The outcome is decided, and markers are being written to the partitions (TXN-11).
 DECIDED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
-# What a record may say (TXN-19).
+# States that a record may have (TXN-19).
 STORED: Final = AT_REST | DECIDED | {State.ONGOING}
 
 # A fence (TXN-5, TXN-17) goes from ONGOING to PREPARE_ABORT in one record: epoch and outcome change together.
@@ -53,5 +56,5 @@ PREVIOUS: Final[dict[State, frozenset[State]]] = {
 
 
 def may_follow(before: State, after: State) -> bool:
-    """Whether a transaction may go from `before` to `after`."""
+    """True if a transaction may go from state `before` to state `after`."""
     return before in PREVIOUS[after]

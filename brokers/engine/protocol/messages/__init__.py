@@ -1,6 +1,6 @@
-"""Every message of the protocol, one module per family, loaded when the first of its messages is met.
+"""Declarations of all messages of the protocol, one module per family, imported when the first one is used.
 
-Above each message stands one line per version that changed it. Versions not named carry the fields of the one before;
-"flexible" means compact lengths and tagged fields from there on. The words for the fields are Kafka's, because clients'
-documentation, logs and error messages speak of them.
+The comment above a message has a line for each version that changed it; other versions have the fields of the one
+before. "Flexible" means compact lengths and tagged fields from this version on. The names of the fields are Kafka's,
+which the documentation, logs and error messages of clients use.
 """

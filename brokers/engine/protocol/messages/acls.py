@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls, DeleteAcls: who may do what. Kinds are small numbers; pattern type 3 is literal."""
+"""DescribeAcls, CreateAcls and DeleteAcls. Kinds are small numbers; pattern type 3 is literal."""
 
 from __future__ import annotations
 

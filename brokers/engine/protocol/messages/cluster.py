@@ -1,4 +1,4 @@
-"""DescribeCluster, and what brokers tell the controller: AlterPartition, UpdateFeatures."""
+"""DescribeCluster, and calls of brokers to the controller: AlterPartition, UpdateFeatures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from brokers.engine.protocol.fields import (
     uuid,
 )
 
-# "Not asked" in fields of authorized operations.
+# Value of authorized operations that were not requested.
 OPERATIONS_NOT_ASKED = -(1 << 31)
 BROKER_ENDPOINTS = 1
 UPGRADE = 1

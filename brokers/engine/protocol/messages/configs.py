@@ -13,8 +13,8 @@ class DescribeConfigsResource:
     configuration_keys: list[str] | None = array("text", null_since=0)
 
 
-# 1  whether synonyms are wanted
-# 3  whether documentation is wanted
+# 1  flag to include synonyms
+# 3  flag to include documentation
 # 4  flexible
 @request(ApiKey.DESCRIBE_CONFIGS)
 class DescribeConfigsRequest:
@@ -52,7 +52,7 @@ class DescribeConfigsResult:
     configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
 
 
-# 1  where a value comes from, and what it hides, instead of "is default"
+# 1  source and synonyms of a value, instead of "is default"
 # 3  type and documentation
 # 4  flexible
 @response(ApiKey.DESCRIBE_CONFIGS)

@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker looks after a group or a transactional id."""
+"""FindCoordinator: the broker that coordinates a group or a transactional id."""
 
 from __future__ import annotations
 

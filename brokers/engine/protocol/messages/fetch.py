@@ -1,4 +1,4 @@
-"""Fetch. The broker's own path is `protocol.fast_codec`; these declarations are its definition and its check."""
+"""Fetch. The broker uses `protocol.fast_codec`, which tests compare with the codec of these declarations."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ForgottenTopic:
     partitions: list[int] = array("int32", since=7)
 
 
-# 3  a limit for the whole answer
+# 3  a limit for the whole response
 # 4  isolation level; record batches (format 2)
 # 5  a follower's log start offset
 # 7  fetch sessions
@@ -63,7 +63,7 @@ class ForgottenTopic:
 # 12 flexible; epoch of the last record fetched
 # 13 topics by id instead of by name
 # 15 the replica's id moves into a tagged field, with its epoch
-# 16 the answer may name the leader
+# 16 the response may name the leader
 # 17 directory of the replica
 @request(ApiKey.FETCH)
 class FetchRequest:
@@ -138,11 +138,11 @@ class FetchNodeEndpoint:
 # 1  throttle time
 # 4  last stable offset, aborted transactions
 # 5  log start offset
-# 7  an error for the whole answer, session id
+# 7  an error for the whole response, session id
 # 11 preferred read replica
 # 12 flexible; diverging epoch, leader and snapshot as tagged fields
 # 13 topics by id instead of by name
-# 16 where the named leaders are
+# 16 endpoints of the named leaders
 @response(ApiKey.FETCH)
 class FetchResponse:
     throttle_time_ms: int = int32(since=1)

@@ -1,11 +1,10 @@
-"""ReportFlow: how brokers of ours tell the flow master what clients moved and wanted, and are answered their shares
-(CKA-22).
+"""ReportFlow: a broker's report of traffic and demand to the flow master, answered with its shares (CKA-22).
 
-A line is about one limit of an instance: `direction` is 0 for produce and 1 for consume, `key` is empty for the
-instance's bandwidth and names the clients that share a client quota otherwise. `basis` is the checksum of all that the
-share is made of, the partitions that each broker leads among it: shares of another basis are nobody's. `share_bps` is
-what is in force where the line comes from; `admitted_bps` and `wanted_bps` are means of the last interval, -1 where it
-was not measured whole.
+A line is about one limit of an instance. `direction` is 0 for produce and 1 for consume; `key` is empty for the
+instance's bandwidth, else the name of the sharing group of a client quota. `basis` is the checksum of all inputs of the
+shares, such as the leader partitions of each broker; a share of another basis is ignored. `share_bps` is the share in
+force on the broker; `admitted_bps` and `wanted_bps` are means of the last interval, -1 if it was not measured
+completely.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class ShareLine:
 
 @response(ApiKey.REPORT_FLOW)
 class ReportFlowResponse:
-    """`is_waiting`: more is due when other brokers have given it up."""
+    """Response with the broker's shares; with `is_waiting` a share rises once other brokers have lowered theirs."""
 
     error_code: int = int16()
     master_epoch: int = int32()

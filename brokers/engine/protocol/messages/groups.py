@@ -1,11 +1,11 @@
-"""The classic consumer group calls: join, sync, heartbeat, leave, describe, list, delete."""
+"""Calls of the classic consumer group protocol: join, sync, heartbeat, leave, describe, list, delete."""
 
 from __future__ import annotations
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fields import array, blob, boolean, int16, int32, request, response, struct, text
 
-# "Not asked" in fields of authorized operations.
+# Value of authorized operations that were not requested.
 OPERATIONS_NOT_ASKED = -(1 << 31)
 
 
@@ -15,12 +15,12 @@ class JoinGroupRequestProtocol:
     metadata: bytes = blob()
 
 
-# 1  a time-out of its own for rebalances
-# 4  a member without an id is sent away with one (MEMBER_ID_REQUIRED)
+# 1  a separate time-out for rebalances
+# 4  a member without an id gets one and must join again (MEMBER_ID_REQUIRED)
 # 5  static members
 # 6  flexible
 # 8  the reason for joining
-# 9  the answer may tell the leader to skip the assignment
+# 9  the response may tell the leader to skip the assignment
 @request(ApiKey.JOIN_GROUP)
 class JoinGroupRequest:
     group_id: str = text()
@@ -101,7 +101,7 @@ class MemberResponse:
 
 
 # 1  throttle time
-# 3  an answer per member
+# 3  a result per member
 # 4  flexible
 @response(ApiKey.LEAVE_GROUP)
 class LeaveGroupResponse:
@@ -142,7 +142,7 @@ class SyncGroupResponse:
     assignment: bytes = blob()
 
 
-# 3  whether authorized operations are wanted
+# 3  flag to include authorized operations
 # 5  flexible
 @request(ApiKey.DESCRIBE_GROUPS)
 class DescribeGroupsRequest:

@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: where a partition's log stands, by time and by leader epoch."""
+"""ListOffsets and OffsetForLeaderEpoch: offsets of a partition's log by time and by leader epoch."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class OffsetForLeaderTopic:
     partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
 
 
-# 2  leader epoch known to the asker
-# 3  who asks: a replica, or a consumer (-1; older versions mean -2)
+# 2  leader epoch known to the caller
+# 3  id of the calling replica, -1 for a consumer (older versions mean -2)
 # 4  flexible
 @request(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 class OffsetForLeaderEpochRequest:

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs and DescribeLogDirs: where on a broker's disks the replicas are."""
+"""AlterReplicaLogDirs and DescribeLogDirs: log directories of a broker and the replicas in them."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class DescribableLogDirTopic:
 
 
 # 2  flexible
-# 3  the answer has an error of its own
-# 4  the answer has the size of the volume
+# 3  the response has an error of its own
+# 4  the response has the size of the volume
 @request(ApiKey.DESCRIBE_LOG_DIRS)
 class DescribeLogDirsRequest:
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, null_since=0)
@@ -81,7 +81,7 @@ class DescribeLogDirsResult:
 
 
 # 2  flexible
-# 3  an error for the whole answer
+# 3  an error for the whole response
 # 4  total and usable bytes of the volume
 @response(ApiKey.DESCRIBE_LOG_DIRS)
 class DescribeLogDirsResponse:

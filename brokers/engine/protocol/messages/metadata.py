@@ -1,11 +1,11 @@
-"""Metadata: who is in the cluster, and who leads what."""
+"""Metadata: the brokers of the cluster, and topics with the leaders and replicas of their partitions."""
 
 from __future__ import annotations
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fields import array, boolean, int16, int32, request, response, struct, text, uuid
 
-# "Not asked" in fields of authorized operations.
+# Value of authorized operations that were not requested.
 OPERATIONS_NOT_ASKED = -(1 << 31)
 
 
@@ -15,12 +15,12 @@ class MetadataRequestTopic:
     name: str | None = text(null_since=10)
 
 
-# 0  an empty list asks for every topic
-# 1  a null list asks for every topic, an empty one for none
-# 4  whether a missing topic may be created
+# 0  an empty list requests every topic
+# 1  a null list requests every topic, an empty one none
+# 4  flag to create missing topics
 # 8  authorized operations of cluster and topics
 # 9  flexible
-# 10 topics may be asked by id
+# 10 topics may be requested by id
 # 11 the cluster's operations moved to DescribeCluster
 # 12 a topic's id alone is enough
 @request(ApiKey.METADATA)

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: what consumer groups have read."""
+"""OffsetCommit, OffsetFetch and OffsetDelete: committed offsets of consumer groups."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ class OffsetFetchRequestGroup:
 
 
 # 1  offsets from the log instead of ZooKeeper
-# 2  null topics ask for all
+# 2  null topics request all
 # 6  flexible
-# 7  whether offsets under an open transaction are an error
+# 7  flag to report offsets of open transactions as unstable
 # 8  several groups at once
 # 9  member and epoch of the newer group protocol
 @request(ApiKey.OFFSET_FETCH)
@@ -129,7 +129,7 @@ class OffsetFetchResponseGroup:
     error_code: int = int16(since=8)
 
 
-# 2  an error for the whole answer
+# 2  an error for the whole response
 # 3  throttle time
 # 5  leader epoch of the committed offset
 # 6  flexible

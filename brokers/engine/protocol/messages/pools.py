@@ -1,9 +1,9 @@
-"""ChargePools: brokers charge what they admitted to the pace of whole limits, and learn when everything is paid
-(decision 110).
+"""ChargePools: brokers charge admitted bytes to the paces of shared limits, and learn when these are paid (decision
+110).
 
-A line is about one limit of an instance, named as in ReportFlow. `amount_bytes` is what was admitted since the broker's
-last line. `due_in_us` is when everything is paid, from when the answer was made, negative where idle time is left to
-spend; `is_known` is false where the flow master keeps no pace for the limit.
+A line is about one limit of an instance, named as in ReportFlow. `amount_bytes` was admitted since the broker's last
+line. `due_in_us` is the time until everything is paid, from when the response was made, negative while a burst is left.
+`is_known` is False if the flow master keeps no pace for the limit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PaceLine:
 
 @response(ApiKey.CHARGE_POOLS)
 class ChargePoolsResponse:
-    """The response; `paces` are in the order of the request's lines."""
+    """Response with the paces, in the order of the request's lines."""
 
     error_code: int = int16()
     master_epoch: int = int32()

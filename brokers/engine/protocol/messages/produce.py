@@ -1,4 +1,4 @@
-"""Produce. The broker's own path is `protocol.fast_codec`; these declarations are its definition and its check."""
+"""Produce. The broker uses `protocol.fast_codec`, which tests compare with the codec of these declarations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TopicProduceData:
 # 3  transactional id; record batches (format 2)
 # 7  zstd allowed in the records
 # 9  flexible
-# 10 the answer may name the leader
+# 10 the response may name the leader
 # 11 clients know the error TRANSACTION_ABORTABLE
 @request(ApiKey.PRODUCE)
 class ProduceRequest:
@@ -75,7 +75,7 @@ class ProduceNodeEndpoint:
 # 5  log start offset
 # 8  errors of single records, and a message
 # 9  flexible
-# 10 the leader, when it is another broker, and where it is
+# 10 id and endpoint of the leader if it is another broker
 @response(ApiKey.PRODUCE)
 class ProduceResponse:
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)

@@ -1,4 +1,4 @@
-"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments: moving leadership and replicas."""
+"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ReplicaElectionResult:
     partition_result: list[ElectLeadersPartitionResult] = array(ElectLeadersPartitionResult)
 
 
-# 1  an error for the whole answer
+# 1  an error for the whole response
 # 2  flexible
 @response(ApiKey.ELECT_LEADERS)
 class ElectLeadersResponse:
@@ -90,7 +90,7 @@ class ListPartitionReassignmentsTopics:
     partition_indexes: list[int] = array("int32")
 
 
-# 0  null topics ask for every running reassignment
+# 0  null topics request every running reassignment
 @request(ApiKey.LIST_PARTITION_REASSIGNMENTS)
 class ListPartitionReassignmentsRequest:
     timeout_ms: int = int32(default=60000)

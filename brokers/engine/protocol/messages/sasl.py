@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate: how a peer proves who it is (WIRE-18, WIRE-19)."""
+"""SaslHandshake and SaslAuthenticate: authentication of a peer (WIRE-18, WIRE-19)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class SaslHandshakeResponse:
     mechanisms: list[str] = array("text")
 
 
-# 1  the client may be told how long its session lives
+# 1  the response may have a lifetime of the session
 # 2  flexible
 @request(ApiKey.SASL_AUTHENTICATE)
 class SaslAuthenticateRequest:
     auth_bytes: bytes = blob()
 
 
-# 1  life of the session
+# 1  lifetime of the session
 # 2  flexible
 @response(ApiKey.SASL_AUTHENTICATE)
 class SaslAuthenticateResponse:

@@ -11,7 +11,7 @@ class ScramUserName:
     name: str = text()
 
 
-# 0  null or empty users ask for all
+# 0  null or empty users request all
 @request(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
 class DescribeUserScramCredentialsRequest:
     users: list[ScramUserName] | None = array(ScramUserName, null_since=0)
@@ -54,7 +54,7 @@ class ScramCredentialUpsertion:
     salted_password: bytes = blob()
 
 
-# 0  the password itself never travels, only its salted hash
+# 0  the request has the salted hash of the password, never the password
 @request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
 class AlterUserScramCredentialsRequest:
     deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion)

@@ -1,4 +1,4 @@
-"""AllotStorage: how brokers of ours ask their controller for room for what tenants produce (CKA-26)."""
+"""AllotStorage: a broker's report of storage use to the controller, answered with storage credits (CKA-26)."""
 
 from __future__ import annotations
 

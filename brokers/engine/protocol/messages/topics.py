@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords."""
+"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class CreatableTopic:
     configs: list[CreatableTopicConfig] = array(CreatableTopicConfig)
 
 
-# 1  only check, make nothing
+# 1  flag to validate only
 # 4  -1 means the broker's default for partitions and replication factor
 # 5  flexible
 # 6  may be refused by quota (THROTTLING_QUOTA_EXCEEDED)
-# 7  the answer has the topic's id
+# 7  the response has the topic's id
 @request(ApiKey.CREATE_TOPICS)
 class CreateTopicsRequest:
     topics: list[CreatableTopic] = array(CreatableTopic)
@@ -74,7 +74,7 @@ class CreatableTopicResult:
 
 # 1  error message
 # 2  throttle time
-# 5  flexible; what was made: partitions, replication factor, configs
+# 5  flexible; partitions, replication factor and configs of the new topic
 # 7  the topic's id
 @response(ApiKey.CREATE_TOPICS)
 class CreateTopicsResponse:
@@ -89,7 +89,7 @@ class DeleteTopicState:
 
 
 # 4  flexible
-# 5  the answer has a message; may be refused by quota
+# 5  the response has a message; may be refused by quota
 # 6  topics by name or by id
 @request(ApiKey.DELETE_TOPICS)
 class DeleteTopicsRequest:

@@ -1,4 +1,4 @@
-"""Producer ids and transactions: what a producer asks, and what the coordinator writes to the partitions' leaders."""
+"""Producer ids and transactions: calls of producers, and markers that coordinators send to the partitions' leaders."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class AddPartitionsToTxnTransaction:
 
 # 2  clients know the error PRODUCER_FENCED
 # 3  flexible
-# 4  several transactions at once, perhaps only verified; for brokers
+# 4  several transactions at once, which may be verified only; for brokers
 # 5  the error TRANSACTION_ABORTABLE is known
 @request(ApiKey.ADD_PARTITIONS_TO_TXN)
 class AddPartitionsToTxnRequest:
@@ -79,7 +79,8 @@ class AddPartitionsToTxnTopicResult:
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(AddPartitionsToTxnPartitionResult)
 
 
-# `coordinator_epoch` is our own: it tells a leader that asks for it who answered (decision 76).
+# `coordinator_epoch` is Penstock's own field, by which a partition's leader knows the coordinator's epoch (decision
+# 76).
 @struct
 class AddPartitionsToTxnResult:
     transactional_id: str = text(since=4)
@@ -88,7 +89,7 @@ class AddPartitionsToTxnResult:
 
 
 # 3  flexible
-# 4  results per transaction, and an error for the whole answer
+# 4  results per transaction, and an error for the whole response
 @response(ApiKey.ADD_PARTITIONS_TO_TXN)
 class AddPartitionsToTxnResponse:
     throttle_time_ms: int = int32()

@@ -1,5 +1,5 @@
-"""DescribeUsers and AlterUsers: how the control plane sees and changes the users of an instance, on the listener inside
-the cluster. Kafka's own calls (`scram`) know neither secrets nor states.
+"""DescribeUsers and AlterUsers, with which the control plane reads and changes an instance's users on the internal
+listener. Kafka's own calls (`scram`) have neither several secrets nor states of users.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from brokers.engine.protocol.fields import (
 )
 
 
-# Null asks for all.
+# Null requests all.
 @request(ApiKey.DESCRIBE_USERS)
 class DescribeUsersRequest:
     names: list[str] | None = array("text", null_since=0)
 
 
-# `last_used_at_ms` -1: not through this broker, as far as it knows.
+# `last_used_at_ms` is -1 if this broker knows of no use.
 @struct
 class DescribedSecret:
     id: str = text()
@@ -35,7 +35,7 @@ class DescribedSecret:
     mechanisms: list[int] = array("int8")
 
 
-# `expires_at_ms` -1: never. `connections` are those to this broker.
+# `expires_at_ms` is -1 for never; `connections` counts those to this broker.
 @struct
 class DescribedUser:
     name: str = text()
@@ -69,8 +69,8 @@ class AddedUserSecret:
     verifiers: list[AddedVerifier] = array(AddedVerifier)
 
 
-# `must_exist` 0 either, 1 must be there, 2 must not be there; `superuser` and `disabled` -1 unchanged; `expires_at_ms`
-# -2 unchanged, -1 never.
+# `must_exist`: 0 either, 1 the user must exist, 2 it must not exist. `superuser`, `disabled`: -1 for unchanged.
+# `expires_at_ms`: -2 for unchanged, -1 for never.
 @struct
 class AlteredUser:
     name: str = text()

@@ -1,4 +1,4 @@
-"""ApiVersions: the first thing a client asks (WIRE-14…17)."""
+"""ApiVersions, the first call of a client (WIRE-14…17)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from brokers.engine.protocol.fields import array, boolean, int16, int32, int64, 
 
 
 # 0  empty
-# 3  flexible; the client says what software it is
+# 3  flexible; name and version of the client's software
 # 4  feature ranges that start at 0 may be listed
 @request(ApiKey.API_VERSIONS)
 class ApiVersionsRequest:
@@ -36,8 +36,8 @@ class FinalizedFeatureKey:
     min_version_level: int = int16(since=3)
 
 
-# 1  throttle time, behind the list
-# 3  flexible body, while the header stays at version 0 for ever; features as tagged fields
+# 1  throttle time, after the list
+# 3  flexible body, while the header always has version 0; features as tagged fields
 @response(ApiKey.API_VERSIONS)
 class ApiVersionsResponse:
     error_code: int = int16()

@@ -1,4 +1,4 @@
-"""Who may do what by ACLs, with the examples of Apache Kafka's documentation (security.html, KIP-11, KIP-290)."""
+"""Access decisions from ACLs, on the examples of Apache Kafka's documentation (security.html, KIP-11, KIP-290)."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_what_no_rule_is_about_is_as_the_instance_says() -> None:
     other = [rules("other", ("User:b", "*", READ, ALLOW))]
     assert decide(other, "a", READ, allow_everyone_if_no_acl=True) == Decision(True, Reason.NO_RULES_ALLOWED)
     assert decide(other, "a", READ) == Decision(False, Reason.NO_RULES_DENIED)
-    # As soon as there is one about it, only that counts.
+    # With an ACL about the resource itself, only that ACL counts.
     assert not decide(other, "a", READ, "other", allow_everyone_if_no_acl=True).is_allowed
 
 

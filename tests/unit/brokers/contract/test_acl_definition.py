@@ -1,4 +1,4 @@
-"""Which access rule decides: Apache Kafka's StandardAuthorizer, row by row, and against its definition at random."""
+"""Precedence of ACLs: a table of Apache Kafka's StandardAuthorizer cases, and random cases against its definition."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_super_user_is_asked_nothing() -> None:
 
 
 def by_definition(documents: Iterable[AclDocument], access: Access, *, allow_everyone: bool) -> bool:
-    """AclAuthorizer.authorizeAction, as it reads."""
+    """Decide as AclAuthorizer.authorizeAction does, transcribed step by step."""
     entries = [
         entry
         for document in documents

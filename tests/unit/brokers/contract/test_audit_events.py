@@ -1,4 +1,4 @@
-"""Events of the audit topic: what clients chose freely is bounded, and what was written is read back."""
+"""Audit events: client-chosen text has a bounded length, and an encoded event decodes to itself."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EVENT = AuditEvent(
     failed=2,
     requests=3,
 )
-# What is in an event beside its items.
+# Bytes of an event apart from its items.
 HEAD_BYTES_MAX = 4 * 1024
 
 

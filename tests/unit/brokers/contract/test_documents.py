@@ -1,5 +1,5 @@
-"""The documents both sides agree on: they come back as they were, in the spec's shape, from neighbouring versions
-too (ZK-3).
+"""Documents in ZooKeeper: encoding and decoding, the shape that the specification gives, and documents of earlier and
+later versions (ZK-3).
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def test_topics_and_states_have_kafkas_shape() -> None:
 
 
 def test_change_nodes_name_what_to_read_again() -> None:
-    """ZK-15, CKA-40: the single path of the specification and our list of paths."""
+    """ZK-15, CKA-40: a change node holds the single path of the specification or a list of paths."""
     assert documents.change_from_json(documents.change_to_json(["topics/a", "instances/b"])) == [
         "topics/a",
         "instances/b",
@@ -374,7 +374,7 @@ def test_a_verifier_shows_neither_key_nor_salt() -> None:
 
 @given(st.builds(ResourcePattern))
 def test_the_node_of_a_pattern_is_its_own(pattern: ResourcePattern) -> None:
-    """No separator of names can come out of a name."""
+    """Sanitising leaves no separator in the resource name, so that two patterns never share a node name."""
     kind, how, name = pattern.node_name.split(":")
     assert (int(kind), int(how), paths.desanitise(name)) == (pattern.resource_type, pattern.pattern_type, pattern.name)
     assert "/" not in pattern.node_name
@@ -385,7 +385,7 @@ def instance_document(**fields: Any) -> InstanceDocument:
 
 
 def test_a_document_without_routes_means_one_over_its_own_ports() -> None:
-    """As control planes of before wrote it."""
+    """Control planes of earlier releases wrote documents without routes."""
     old = instance_document(ports={1: 19_000}, endpoints={1: "kafka.example:19000"})
     (route,) = InstanceDocument.from_json(old.to_json()).effective_routes
     assert (route.name, route.security, route.ports, route.endpoints) == (
@@ -395,7 +395,7 @@ def test_a_document_without_routes_means_one_over_its_own_ports() -> None:
 
 
 def test_a_broker_that_knows_no_routes_is_told_no_port_of_a_protected_one() -> None:
-    """It would open it to everybody."""
+    """A broker of an earlier release would open such a port to everybody."""
     protected = RouteDocument(name="a", security="sasl_plaintext", ports={1: 1})
     listed = RouteDocument(name="b", security="plaintext", ports={1: 2}, allow_list=("10.0.0.0/8",))
     free = RouteDocument(name="c", security="plaintext", ports={1: 3})

@@ -1,4 +1,4 @@
-"""The name that a certificate gives a process: what it is read as, and what it opens."""
+"""Process identities in certificates: parsing of the name, and the rights that it gives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BROKER = broker("cl-a1b2c3d4", 2)
 
 
 def certificate(*names: tuple[str, str]) -> dict[str, Any]:
-    """As `getpeercert` tells one."""
+    """Return a certificate in the form that `ssl.SSLSocket.getpeercert` returns."""
     return {"subject": (), "subjectAltName": names}
 
 

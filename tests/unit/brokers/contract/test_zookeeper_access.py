@@ -1,4 +1,4 @@
-"""Who may do what in ZooKeeper's tree."""
+"""ACLs of the nodes in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ACCESS = TreeAccess(broker="broker:b", control="control:c")
 
 
 def rights(path: str) -> tuple[int, int]:
-    """Of brokers and of the control plane."""
+    """Return the permissions that brokers and the control plane have on `path`."""
     brokers, control = ACCESS.acl(path)
     assert (brokers.digest, control.digest) == ("broker:b", "control:c")
     return brokers.permissions, control.permissions

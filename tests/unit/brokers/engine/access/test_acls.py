@@ -1,4 +1,4 @@
-"""The index of an instance's ACLs says what the rules say one after the other, and costs little whatever they are."""
+"""The index of an instance's ACLs decides as a linear scan of the rules does, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from brokers.engine.access.acls import OPEN, RIGHTS_KEPT_MAX, UNRESTRICTED, AclI
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 OPERATIONS = [operation for operation in AclOperation if operation is not AclOperation.ALL]
 USERS, HOSTS = ("a", "b"), ("10.0.0.1", "::1")
-# Much nested, with what sorts between a prefix and what begins with it.
+# Deeply nested names, with names that sort between a prefix and the names that begin with it.
 NAMES = ("a", "aa", "aaa", "aab", "ab", "aba", "b", "a.b", "ā", "b*", "zz")
 
 entries = st.builds(
@@ -50,7 +50,7 @@ documents = st.dictionaries(patterns, st.frozensets(entries, min_size=1, max_siz
 
 
 def naive(given: list[AclDocument], user: str, host: str, operation: AclOperation, name: str, everyone: bool) -> bool:
-    """From the documentation alone, in as few words as possible."""
+    """Decide by a linear scan, written from Kafka's documentation alone."""
     about = [
         entry
         for document in given
@@ -96,8 +96,8 @@ def test_index_rules_and_documentation_agree(given: list[AclDocument], everyone:
 def test_who_may_do_it_to_any_resource_is_never_told_that_it_may_to_none(
     given: list[AclDocument], everyone: bool
 ) -> None:
-    """AclAuthorizer's own rule is coarser than this in one way only: a right that is denied for each name that there
-    can be counts as one.
+    """The answer of `allows_any` may be yes although every possible name is denied one by one, as in AclAuthorizer;
+    it is never no while a name is allowed.
     """
     rights = RuledRights(AclIndex(given), "User:a", HOSTS[0], everyone=everyone)
     names = {*NAMES, *(document.pattern.name for document in given), "nothing-is-about-this"} - {"*"}
@@ -107,7 +107,7 @@ def test_who_may_do_it_to_any_resource_is_never_told_that_it_may_to_none(
 
 @given(documents, st.booleans(), st.booleans())
 def test_index_and_rules_agree_about_the_cluster(given: list[AclDocument], everyone: bool, has_rule: bool) -> None:
-    """With rules about topics and groups alone, and with one about the cluster."""
+    """The rules are about topics and groups, in half of the cases with one about the cluster."""
     if has_rule:
         pattern = ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL)
         describe = AclEntry("User:a", "*", AclOperation.DESCRIBE, Permission.ALLOW)
@@ -154,7 +154,7 @@ ALLOW, DENY = entry(Permission.ALLOW), entry(Permission.DENY)
     ],
 )
 def test_whether_there_may_be_a_topic_to_write_to(given: list[AclDocument], everyone: bool, may: bool) -> None:
-    """As AclAuthorizerTest has it for authorizeByResourceType (KIP-679)."""
+    """The cases are those of AclAuthorizerTest for authorizeByResourceType (KIP-679)."""
     rights = RuledRights(AclIndex(given), "User:a", "10.0.0.1", everyone=everyone)
     assert rights.allows_any(AclOperation.WRITE, TOPIC) is may
 
@@ -172,13 +172,13 @@ def test_rights_are_made_again_only_when_the_rules_are_others() -> None:
         return indexes.rights("ins-aaaaaaaa", other.get("rules", rules), user, address, everyone=True)
 
     assert rights() is rights()
-    # Addresses that no rule names are alike.
+    # Addresses that no rule names share one object.
     assert rights(address="10.0.0.2") is rights() is not rights(address="10.0.0.3")
     before = rights()
     assert rights(rules=dict(rules)) is not before
     for number in range(2 * RIGHTS_KEPT_MAX):
         rights(f"user-{number}")
-    assert len(indexes._kept["ins-aaaaaaaa"].rights) <= RIGHTS_KEPT_MAX
+    assert len(indexes._cached["ins-aaaaaaaa"].rights) <= RIGHTS_KEPT_MAX
 
 
 def test_rules_of_before_are_not_left_to_the_garbage_collector() -> None:
@@ -195,7 +195,7 @@ def test_rules_of_before_are_not_left_to_the_garbage_collector() -> None:
 
 
 def nested() -> list[AclDocument]:
-    """Prefixes of one name, one in the other, as far as names go, for as many users."""
+    """Return ENTRIES_MAX entries for as many users, under prefixes of one name nested as deeply as names allow."""
     return [
         AclDocument(
             pattern=ResourcePattern(TOPIC, "a" * (1 + number % 249), PatternType.PREFIXED),
@@ -208,7 +208,7 @@ def nested() -> list[AclDocument]:
 
 
 def spread() -> list[AclDocument]:
-    """Everything is about one user, and nothing within the other."""
+    """Return 500 disjoint prefixes, all with the same two entries."""
     return [
         rule(f"topic-{number:04}-", ALLOW, entry(Permission.DENY, "User:*"), prefixed=True) for number in range(500)
     ]

@@ -1,4 +1,4 @@
-"""How often passwords may be wrong."""
+"""Limits on failed password attempts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Allow-lists and instance states (CKA-10, CKA-11, CKA-14): every combination has one answer, typing errors open no
-admin client.
-"""
+"""Allow-lists and instance states (CKA-10, CKA-11, CKA-14): the answer for every combination."""
 
 from __future__ import annotations
 
@@ -65,7 +63,7 @@ def test_the_state_and_the_produce_list_decide(
 def test_without_a_list_of_its_own_whoever_may_produce_and_consume_administers(
     state: str, lists: Lists, expected: int
 ) -> None:
-    """A list that keeps an address from writing would be worth little if it could delete the topic."""
+    """An address that the produce list excludes must not be able to delete the topic either."""
     assert decide(state, lists, Operation.ADMINISTER, OUTSIDE) == expected
     assert decide("deleting", lists, Operation.ADMINISTER, OUTSIDE) == 3
 
@@ -86,7 +84,7 @@ def test_a_topic_with_no_right_is_not_even_described() -> None:
 @pytest.mark.parametrize("state", ["active", "frozen", "deleting"])
 @pytest.mark.parametrize("operation", Operation)
 def test_an_unknown_topic_has_one_answer(state: str, operation: Operation) -> None:
-    """CKA-10: a foreign topic is looked up to None just like one that never was."""
+    """CKA-10: the lookup returns None for a topic of another instance and for one that does not exist."""
     assert decide(state, None, operation, INSIDE) == 3
 
 
@@ -127,7 +125,7 @@ networks = st.one_of(
 ).map(lambda pair: f"{pair[0]}/{pair[1]}")
 
 
-# So that lists often hold the address, and networks each other.
+# Few distinct values, so that lists often contain the address and networks contain each other.
 near = st.one_of(
     networks,
     st.tuples(st.integers(0, 300), st.integers(20, 32)).map(lambda pair: f"{IPv4Address(pair[0])}/{pair[1]}"),
@@ -136,7 +134,7 @@ near = st.one_of(
 
 @given(st.lists(near, min_size=1, max_size=8), st.one_of(st.ip_addresses(), st.integers(0, 400).map(IPv4Address)))
 def test_compiled_lists_agree_with_the_standard_library(entries: list[str], address: IPv4Address | IPv6Address) -> None:
-    """The slow twin; mapped addresses have their own tests."""
+    """The oracle is the slower `ipaddress`; IPv4-mapped addresses have tests of their own."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return
     parsed = [ip_network(entry, strict=False) for entry in entries]
@@ -162,7 +160,7 @@ def test_an_entry_of_version_6_means_what_the_standard_library_says_or_nothing(e
 @pytest.mark.parametrize("peer", ["192.168.0.1", "::1"])
 @pytest.mark.parametrize("operation", Operation)
 def test_lists_do_not_shut_out_who_acts_for_the_owner_inside_the_cluster(peer: str, operation: Operation) -> None:
-    """Or nobody could see a closed topic any more, and open it again."""
+    """Otherwise the owner could not see a topic closed by its own lists, and could not reopen it."""
     closed = Lists(produce_ips=LISTED, consume_ips=LISTED, administer_ips=LISTED)
     assert decide("active", closed, operation, peer_address(peer)) == 29
     assert decide("active", closed, operation, owners_address(peer)) == 0

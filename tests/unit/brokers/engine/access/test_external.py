@@ -1,4 +1,4 @@
-"""As whom a process with a certificate may ask on the internal listener."""
+"""Identities that a process with a certificate may act as on the internal listener."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def test_a_broker_follows_as_itself_alone_and_the_control_plane_not_at_all() -> 
     assert may(BROKER) == [True, False, False]
     assert may(broker(CLUSTER, 12)) == [False, True, False]
     assert may(control("web:2")) == [False, False, False]
-    # Who came by the secret has no name of its own.
+    # A process that proved the shared secret has no certificate name.
     assert may(None) == [True, True, True]

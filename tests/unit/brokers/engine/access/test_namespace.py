@@ -1,4 +1,6 @@
-"""Names as one connection sees them: own topics in one lookup, foreign ones never (CKA-9, CKA-10, CKA-16, CKA-19)."""
+"""Topic names in the namespace of a connection: its own topics are found in one lookup, those of other instances never
+(CKA-9, CKA-10, CKA-16, CKA-19).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OAUTHBEARER's first message: what is one, and what is none (RFC 7628, KIP-255)."""
+"""Parsing of the client's first message in OAUTHBEARER (RFC 7628, KIP-255)."""
 
 from __future__ import annotations
 

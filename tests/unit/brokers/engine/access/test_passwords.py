@@ -1,4 +1,4 @@
-"""PLAIN against stored verifiers, and what is remembered of passwords that were proven."""
+"""PLAIN against stored verifiers, and the cache of passwords that were verified."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def test_the_user_who_signed_in_longest_ago_makes_room(monkeypatch: pytest.Monke
     monkeypatch.setattr(passwords, "PROVEN_MAX", 2)
     proven = ProvenPasswords(b"key")
     users = [user(name, "pw", mechanisms=(1,)) for name in ("a", "b", "c")]
-    for each in users:
-        proven.note(HERE, each, each.secrets[0], "pw")
-    assert [proven.find(HERE, each, "pw") is not None for each in users] == [False, True, True]
+    for document in users:
+        proven.note(HERE, document, document.secrets[0], "pw")
+    assert [proven.find(HERE, document, "pw") is not None for document in users] == [False, True, True]
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_no_token_raises_anything_but_a_refusal(token: bytes) -> None:
 
 
 def test_a_tenant_port_gives_the_anonymous_user_of_its_instance() -> None:
-    """CKA-9: the port decides."""
+    """CKA-9: the port determines the instance."""
     principal = principals.of_tenant_port("ins-7k2m9qxa")
     assert (principal.wire_name, principal.instance_id, principal.internal) == ("User:ANONYMOUS", "ins-7k2m9qxa", False)
 

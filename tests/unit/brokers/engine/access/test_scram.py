@@ -1,4 +1,4 @@
-"""The server's side of SCRAM (RFC 5802, RFC 7677)."""
+"""SCRAM on the server side (RFC 5802, RFC 7677)."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_no_bytes_break_it(token: bytes) -> None:
 
 @pytest.mark.parametrize("mechanism", [1, 2])
 def test_a_client_may_say_its_own_nonce_once_more_and_nothing_else_behind_the_servers(mechanism: int) -> None:
-    """librdkafka before 2.8 does, and Kafka lets it."""
+    """librdkafka before 2.8 repeats its nonce after the server's, and Kafka accepts that."""
     client = ScramClient("alice", "secret", mechanism)
     client.says_nonce_twice = True
     server = exchange(client, user("alice", "secret"))

@@ -1,4 +1,4 @@
-"""However reports come late, are lost, or begin again: what brokers append stays below what was bought (CKA-26)."""
+"""Brokers append no more than the instance bought, even if reports are late, lost or restarted (CKA-26)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BROKERS = (1, 2, 3)
 
 @dataclass
 class Node:
-    """One broker with all its partitions in one number: what it has on its disk for the instance."""
+    """A broker, reduced to the bytes that it stores for the instance."""
 
     id: int
     epoch: int = 1
@@ -45,7 +45,7 @@ class World:
         self.now_ms = 0
         self.term = 0
         self.restarts = 0
-        # Brokers that have not reported since partitions moved: leaders do not move again so soon.
+        # Brokers that have not reported since partitions moved; until they do, leaders do not move again.
         self.unaware: set[int] = set()
         self.ledger = StorageLedger(0)
         self.nodes = {id: Node(id) for id in BROKERS}
@@ -55,7 +55,7 @@ class World:
         self.now_ms += GONE_MS
 
     def elect(self) -> None:
-        """Another controller: it knows nothing."""
+        """Elect another controller, whose ledger is empty."""
         self.term += 1
         self.ledger = StorageLedger(self.now_ms)
         self.ledger.on_brokers(BROKERS, self.now_ms)
@@ -63,21 +63,21 @@ class World:
     def exchange(self, id: int, *, request_lost: bool = False, answer_lost: bool = False) -> None:
         node = self.nodes[id]
         node.credits.on_term(self.term)
-        lines = node.credits.lines({NAME: node.used_bytes})
+        uses = node.credits.lines({NAME: node.used_bytes})
         if request_lost:
             node.credits.on_lost()
             return
-        changes = self.answer(node, lines)
+        changes = self.answer(node, uses)
         self.unaware.discard(id)
         if answer_lost:
             node.credits.on_lost()
         else:
-            node.credits.apply(self.term, lines, changes)
+            node.credits.apply(self.term, uses, changes)
 
-    def answer(self, node: Node, lines: list[ReportedUse]) -> list[Change]:
+    def answer(self, node: Node, uses: list[ReportedUse]) -> list[Change]:
         self.ledger.begin(node.id, node.epoch, True, self.now_ms)
-        changes = [self.ledger.take(node.id, line, Bought(BOUGHT, len(BROKERS)), self.now_ms) for line in lines]
-        names = [] if lines else self.ledger.to_review(node.id)
+        changes = [self.ledger.take(node.id, use, Bought(BOUGHT, len(BROKERS)), self.now_ms) for use in uses]
+        names = [] if uses else self.ledger.to_review(node.id)
         reviewed = (self.ledger.review(node.id, name, Bought(BOUGHT, len(BROKERS)), self.now_ms) for name in names)
         return [*changes, *(change for change in reviewed if change is not None)]
 
@@ -258,7 +258,7 @@ def test_answer_says_how_much_of_the_figure_is_the_brokers_own() -> None:
 
 
 def test_what_is_taken_back_is_taken_once_whatever_else_is_reported_meanwhile() -> None:
-    """A smaller purchase: the broker reports other instances before what it has left of this one."""
+    """After a smaller purchase, the broker reports other instances before its remaining grant for this one."""
     ledger = StorageLedger(0)
     ledger.on_brokers(BROKERS, GONE_MS)
     left = dict.fromkeys(BROKERS, 1_000 * BOUGHT)

@@ -1,4 +1,4 @@
-"""A disk keeps something free, whatever instances bought."""
+"""A broker keeps part of its disk free, whatever the instances bought."""
 
 from __future__ import annotations
 

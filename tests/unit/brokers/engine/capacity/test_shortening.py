@@ -1,4 +1,4 @@
-"""Which segments go before the storage of an instance is used up (decision 114)."""
+"""Selection of the segments to delete before the storage of an instance is used up (decision 114)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A cluster as controllers, leaders and operators change it, one step at a time; `promises` says what must hold
-after each.
+"""A cluster that controllers, leaders and operators change step by step; `promises` checks the invariants after each
+step.
 
-There is one tree (`topics`, `brokers`, the controller's epoch) and any number of controllers, each with the image it
-was shown last: old ones too, which learn that they are old only when a write fails on its guard. Leaders write ISRs by
-compare-and-set. Logs are lists of record numbers; what every member of the ISR has is committed.
+There is one tree (`topics`, `brokers`, the controller's epoch) and any number of controllers, each with the image that
+it was shown last. Deposed controllers go on until a write fails on its guard. Leaders write ISRs by compare-and-set. A
+log is a list of record numbers; a record on every member of the ISR is committed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Key = tuple[str, int]
 
 
 class Overtaken(Exception):
-    """A compare-and-set that lost."""
+    """Raised when a compare-and-set finds another version."""
 
 
 @dataclass
@@ -56,8 +56,8 @@ class Controller:
 
 @dataclass
 class Replicas:
-    """What the brokers hold of one partition. `fetched` is what the leader knows of each follower: its incarnation, the
-    leader epoch and how far it had come.
+    """The logs of one partition, by broker. `fetched` is the leader's knowledge of each follower: its incarnation, its
+    leader epoch and its end offset.
     """
 
     logs: dict[int, list[int]] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class History:
         self.topics[name] = replace(topic, partitions=kept, version=topic.version + moved)
 
     def write(self, key: Key, document: PartitionStateDocument, version: int | None) -> None:
-        """Compare-and-set of one state."""
+        """Write a partition state by compare-and-set."""
         present = self.partition(key)
         if present.version != version:
             raise Overtaken
@@ -128,8 +128,8 @@ class History:
         self.controllers.pop(id, None)
 
     def lose_tail(self, id: int) -> None:
-        """The broker died with its machine: what nobody had flushed is gone. It counts as one failure: no other one
-        may take the last in-sync member of the same life before the controller has seen to it.
+        """Drop the unflushed tails of a broker whose machine failed. This counts as one failure: no other failure may
+        take the last in-sync member of the same incarnation before the controller has reacted to it.
         """
         for key, replicas in self.replicas.items():
             log = replicas.logs.get(id)
@@ -138,8 +138,8 @@ class History:
                 self.lossy.add(key)
 
     def may_lose(self, id: int) -> bool:
-        """Whether everything would survive without `id`: for partitions with a member that lost its tail, or if it
-        loses its own.
+        """Return whether every partition would keep an in-sync member of the same incarnation if `id` lost its
+        tails.
         """
         return all(
             any(other != id and self.is_same_incarnation(key, other) for other in self.partition(key).isr)
@@ -148,7 +148,9 @@ class History:
         )
 
     def may_die(self, id: int) -> bool:
-        """As `may_lose`, for a death that leaves the log as it is."""
+        """Return whether `id` may stop with its logs intact: partitions where a member lost its tail must keep another
+        in-sync member of the same incarnation.
+        """
         for key in list(self.lossy):
             if all(self.is_same_incarnation(key, member) for member in self.partition(key).isr):
                 self.lossy.discard(key)
@@ -167,20 +169,20 @@ class History:
         return self.brokers[id].epoch == partition.isr_epochs[partition.isr.index(id)]
 
     def leads(self, key: Key) -> bool:
-        """Whether the partition has a leader that takes records."""
+        """Return whether the partition has a leader that accepts records."""
         leader = self.partition(key).leader
         return leader != NO_LEADER and self.is_same_incarnation(key, leader)
 
     # --- topics and operators -------------------------------------------------------------------------------------
 
     def create(self, name: str, *replicas: tuple[int, ...]) -> None:
-        partitions = tuple(PartitionImage(index, each) for index, each in enumerate(replicas))
+        partitions = tuple(PartitionImage(index, brokers) for index, brokers in enumerate(replicas))
         self.topics[name] = TopicImage(name, name, None, random.Random(name).randbytes(16), partitions, {})
         for index in range(len(partitions)):
             self.replicas[name, index] = Replicas()
 
     def move(self, key: Key, target: tuple[int, ...] | None) -> bool:
-        """To `target`, or None: call it off. Answers whether that could be done."""
+        """Start a move to `target`, or cancel the present one if None; return whether that was possible."""
         partition = self.partition(key)
         present = Assignment(partition.replicas, partition.adding, partition.removing)
         if target is None and not present.is_reassigning:
@@ -210,7 +212,7 @@ class History:
             self._commit(key)
 
     def fetch(self, key: Key, follower: int) -> None:
-        """The follower becomes what the leader is, cut back where it differs."""
+        """Copy the leader's log to the follower, truncating where the two diverge."""
         partition, replicas = self.partition(key), self.replicas[key]
         if follower not in self.brokers or follower not in partition.replicas or not self.leads(key):
             return
@@ -228,7 +230,7 @@ class History:
             self._commit(key)
 
     def expand(self, key: Key, follower: int) -> None:
-        """By what the leader knows of the follower, which may have died since."""
+        """Expand the ISR by what the leader knows of the follower, which may have died since."""
         partition, replicas = self.partition(key), self.replicas[key]
         if not self.leads(key) or follower in partition.isr or follower not in partition.replicas:
             return
@@ -274,7 +276,7 @@ class History:
         self._feed(controller, Elected(ControllerEpoch(id, self.epoch, self.epoch)))
 
     def show(self, id: int) -> None:
-        """The present image; topics to be looked at again come as read anew."""
+        """Show a controller the present image; topics to reconcile again come as new objects."""
         controller = self.controllers[id]
         known = controller.state.image.topics
         for name in controller.again & self.topics.keys():
@@ -287,7 +289,7 @@ class History:
         self._feed(self.controllers[id], BalanceDue())
 
     def carry(self, id: int) -> None:
-        """The next order of a controller; on a guard that fails it steps down."""
+        """Carry out a controller's next order; the controller steps down if a guard fails."""
         controller = self.controllers[id]
         if not controller.orders:
             return
@@ -345,7 +347,7 @@ class History:
         topic = self.topics[name]
         if len(topic.partitions) != present:
             return
-        more = tuple(PartitionImage(present + offset, each) for offset, each in enumerate(added))
+        more = tuple(PartitionImage(present + offset, replicas) for offset, replicas in enumerate(added))
         self.topics[name] = replace(topic, partitions=topic.partitions + more, version=topic.version + 1)
         for partition in more:
             self.replicas[name, partition.index] = Replicas()
@@ -356,13 +358,13 @@ class History:
         controller.orders.extend(orders)
 
     def complete(self) -> None:
-        """A controller of its own finishes everything that can be finished without followers."""
+        """Carry out all orders of the present controller, elected if there is none; followers do not fetch."""
         if not self.brokers:
             return
         is_controller = [
             id
-            for id, each in self.controllers.items()
-            if each.state.held_epoch and each.state.held_epoch.epoch == self.epoch
+            for id, controller in self.controllers.items()
+            if controller.state.held_epoch and controller.state.held_epoch.epoch == self.epoch
         ]
         id = is_controller[0] if is_controller else min(self.brokers)
         if not is_controller:

@@ -1,4 +1,4 @@
-"""What a cluster promises, whatever was done to it (see `history`)."""
+"""Invariants of a cluster under any history (see `history`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.unit.brokers.engine.controller.history import History
 
 
 def check(history: History) -> None:
-    """After every step."""
+    """Check the invariants that hold after every step."""
     for key, replicas in history.replicas.items():
         partition = history.partition(key)
         if partition.version is None:
@@ -26,7 +26,7 @@ def check(history: History) -> None:
 
 
 def check_applied(history: History) -> None:
-    """When nobody has anything left to do: whoever can lead does, and nobody counts who does not live."""
+    """Check an idle cluster: every partition that can have a leader has one, and no dead broker is in an ISR."""
     for key in history.replicas:
         partition = history.partition(key)
         if partition.version is None:

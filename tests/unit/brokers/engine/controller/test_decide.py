@@ -1,4 +1,4 @@
-"""The controller's mind: exactly these instructions for these events, whatever came before, whoever decided before."""
+"""The controller's decisions: the exact instructions for each event, also after earlier events and controllers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def elected(image: ClusterImage) -> tuple[ControllerState, list[Instruction]]:
 
 
 def wanted(leader: int, leader_epoch: int, *isr: int, epochs: tuple[int, ...] = ()) -> PartitionStateDocument:
-    """As written; the members of the ISR in the incarnation in which `broker` makes them, unless said otherwise."""
+    """Return a partition state document; the incarnations of the ISR default to those that `broker` creates."""
     return PartitionStateDocument(
         leader=leader,
         leader_epoch=leader_epoch,
@@ -118,7 +118,7 @@ def test_what_was_ordered_is_not_ordered_twice_while_the_image_is_late() -> None
 
 
 def test_a_topic_that_was_made_again_under_its_name_waits_for_nothing_that_was_written_about_the_first() -> None:
-    """It was deleted and made again between two images; versions begin anew."""
+    """The topic was deleted and created again between two images; versions start again."""
     state, _ = elected(cluster_image(topic("t", led(0, (1, 2), 1, version=7)), brokers=(1, 2, 3)))
     state, ordered = decide(
         state, ImageChanged(cluster_image(topic("t", led(0, (1, 2), 1, version=7)), brokers=(1, 3)))
@@ -134,7 +134,7 @@ def test_a_topic_that_was_made_again_under_its_name_waits_for_nothing_that_was_w
 
 
 def test_the_clusters_own_topics_do_not_grow_while_they_move() -> None:
-    """It would be refused, looked at again, refused again, for as long as the move takes."""
+    """The growth would be refused and tried again for as long as the move takes."""
     partitions = (led(0, (4, 1), 1, isr=(1,), adding=(4,), removing=(1,)), *USAGE.partitions[1:])
     moving = {own.name: replace(own, partitions=partitions) for own in (USAGE, AUDIT)}
     image = cluster_image(brokers=(1, 2, 3, 5)).with_changes(ImageDelta(topics=moving))
@@ -182,7 +182,7 @@ def test_a_returning_broker_leads_again_under_a_higher_epoch() -> None:
 
 
 def test_a_broker_that_was_reborn_unseen_is_elected_anew() -> None:
-    """CTL-10: its registration is younger than the state that names it, also for a controller that saw neither."""
+    """CTL-10: the registration is younger than the state that names it, also for a controller that saw neither."""
     image = cluster_image(topic("t", led(0, (2,), 2)))
     reborn = image.with_changes(ImageDelta(brokers={1: broker(1), 2: broker(2, epoch=101), 3: broker(3)}))
     _, instructions = elected(reborn)
@@ -204,7 +204,7 @@ def test_unclean_election_happens_only_where_the_topic_allows_it() -> None:
 
 
 def test_what_waits_for_its_last_leader_is_led_as_soon_as_operators_allow_it() -> None:
-    """REP-28: what a running controller is told goes for all topics that say nothing themselves."""
+    """REP-28: the cluster default applies to all topics without a setting of their own."""
     waiting = led(0, (3, 1), -1, isr=(3,))
     silent, careful = topic("silent", waiting), replace(topic("careful", waiting), config={UNCLEAN_KEY: "false"})
     state = ControllerState(broker_id=1, image=cluster_image(silent, careful, brokers=(1, 2)), held_epoch=TERM)
@@ -221,7 +221,7 @@ def test_what_waits_for_its_last_leader_is_led_as_soon_as_operators_allow_it() -
 
 
 def test_what_waits_for_its_last_leader_is_led_as_soon_as_its_topic_allows_it() -> None:
-    """REP-28: the topic's own word, changed under a running controller, changes nothing else."""
+    """REP-28: a change of one topic's setting under a running controller affects no other topic."""
     waiting = led(0, (3, 1), -1, isr=(3,))
     before = cluster_image(topic("daring", waiting), topic("careful", waiting), brokers=(1, 2))
     state = ControllerState(broker_id=1, image=before, held_epoch=TERM)
@@ -288,7 +288,7 @@ def test_when_to_stand_and_when_the_term_is_over() -> None:
 
 @st.composite
 def states(draw: st.DrawFn) -> PartitionImage:
-    """Any state a partition of brokers 1 to 3 can be in: a leader is in the ISR, an ISR is not empty."""
+    """Draw any valid state of a partition on brokers 1 to 3: the leader is in the ISR, the ISR is not empty."""
     replicas = tuple(draw(st.permutations([1, 2, 3])))
     if draw(st.booleans()):
         return PartitionImage(0, replicas)
@@ -305,7 +305,7 @@ def states(draw: st.DrawFn) -> PartitionImage:
 def test_carrying_the_orders_out_leaves_nothing_to_order(
     partitions: list[PartitionImage], live: set[int], reborn: set[int]
 ) -> None:
-    """Level-triggered: after one round the image is a fixed point, and no leader is dead or out of sync."""
+    """Decisions are level-triggered: one round makes the image a fixed point, with all leaders alive and in sync."""
     topics = [topic(f"t{number}", partition) for number, partition in enumerate(partitions)]
     brokers = {id: broker(id, epoch=101 if id in reborn else 10) for id in live}
     image = cluster_image(*topics).with_changes(ImageDelta(brokers=brokers))
@@ -330,6 +330,6 @@ def test_carrying_the_orders_out_leaves_nothing_to_order(
     after = image.with_changes(ImageDelta(topics=changed))
     _, again = elected(after)
     assert [order for order in again if isinstance(order, WriteStates)] == []
-    for item in after.topics.values():
-        for partition in item.partitions:
+    for topic_image in after.topics.values():
+        for partition in topic_image.partitions:
             assert partition.leader == -1 or (partition.leader in live and partition.leader in partition.isr)

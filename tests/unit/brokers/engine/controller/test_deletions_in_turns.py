@@ -1,4 +1,4 @@
-"""Deletions wait behind what partitions without leaders need, and instances take turns with theirs."""
+"""Deletions wait until partitions without leaders have been served, and instances take turns with theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Fail-over at every step of a scripted day (TST-7): whichever write the controller dies before, the next one goes on.
+"""Fail-over at every step of a scripted day (TST-7): the next controller goes on, whichever write the first one fails
+before.
 
 The controller is stopped in front of its k-th transaction, for every k the day has, in three ways: its process dies,
 its session ends while it lives, and it is paused past its session and then resumed (CTL-4).
@@ -25,11 +26,11 @@ STEPS_MAX = 40
 
 
 class Stopped(Exception):
-    """The controller never got to this write."""
+    """Raised instead of the write that the controller does not reach."""
 
 
 class Day:
-    """Three brokers and a tenant; broker 1 is controller at dawn and its `stop_before`-th guarded write never
+    """Three brokers and a tenant; broker 1 is the first controller, and its `stop_before`-th guarded write never
     happens.
     """
 
@@ -100,12 +101,14 @@ class Day:
 
 
 def leaders_are_right(image: ClusterImage) -> bool:
-    """With one replica: led by it while it lives, by nobody while it does not; the ISR never changes."""
+    """Return whether every partition (of one replica) is led by its replica exactly if that is alive, with the ISR
+    unchanged.
+    """
     for topic in image.topics.values():
         for partition in topic.partitions:
             alone = partition.replicas[0]
             if partition.version is None and alone not in image.brokers:
-                # Its broker died before the first state was written; it gets one when the broker comes back.
+                # The broker died before the first state was written; the state is written when the broker is back.
                 continue
             alive = alone in image.brokers and image.brokers[alone].epoch <= partition.written_at
             if partition.isr != (alone,) or partition.leader != (alone if alive else -1):
@@ -115,7 +118,7 @@ def leaders_are_right(image: ClusterImage) -> bool:
 
 @pytest.mark.parametrize("failure", FAILURES)
 async def test_the_day_ends_the_same_wherever_the_controller_fails(failure: str) -> None:
-    """CTL-3: the next one reads everything, elects for what is new or without a leader, and goes on with deletions."""
+    """CTL-3: the next controller reads everything, elects leaders where there are none, and goes on with deletions."""
     stop_before = 0
     while True:
         stop_before += 1
@@ -131,12 +134,12 @@ async def test_the_day_ends_the_same_wherever_the_controller_fails(failure: str)
         await day.close()
         if not day.happened:
             break
-    # The day has some guarded writes; a script without any would prove nothing.
+    # A script without guarded writes would prove nothing.
     assert stop_before > 8
 
 
 async def test_a_paused_controller_changes_nothing_when_it_resumes() -> None:
-    """CTL-4: every write it still tries fails on its guard."""
+    """CTL-4: every write that it still attempts fails on its guard."""
     ensemble = FakeEnsemble()
     first, second = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2)
     await first.start()
@@ -159,8 +162,8 @@ async def test_a_paused_controller_changes_nothing_when_it_resumes() -> None:
 
 
 async def test_an_controllership_that_the_next_session_was_voted_into_is_taken_up() -> None:
-    """CTL-1: the vote was asked for in a session that ended, and cast in the next. While that one lives nobody else can
-    be elected.
+    """CTL-1: the election was requested in a session that ended, and won in the next. While the new session lasts, no
+    other broker can be elected.
     """
     ensemble = FakeEnsemble()
     first = Member(ensemble.connect(), broker_id=1)

@@ -1,7 +1,6 @@
-"""Whatever brokers, leaders, operators and controllers do, and in whatever order their words arrive (TST-7): one leader
-per epoch, leaders in sync, nothing committed lost, nobody waiting who need not, moves that end.
-
-A history follows from its seed; `CONTROLLER_HISTORIES=5000` plays more of them.
+"""Random histories of brokers, leaders, operators and controllers (TST-7). Invariants: one leader per epoch, leaders in
+sync, no committed record lost, no partition without a leader that could have one, moves that end.
+The seed determines the history; `CONTROLLER_HISTORIES=5000` plays more of them.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ BROKERS = (1, 2, 3, 4)
 KEYS: tuple[Key, ...] = (("t", 0), ("t", 1), ("u", 0))
 HISTORIES = int(os.environ.get("CONTROLLER_HISTORIES", "250"))
 STEPS = 120
-# How many histories may pass before a planted fault is found.
+# A planted fault must be found within this number of histories.
 FOUND_WITHIN = 250
 
 
 class Player:
-    """One history: what happens next is drawn from `seed`; `sent` is the story so far."""
+    """A player of one history; `seed` determines the steps, `sent` lists those taken."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -66,7 +65,9 @@ class Player:
         self.end()
 
     def end(self) -> None:
-        """Everybody dies, everybody returns: then all is as wished, and complete."""
+        """Restart all brokers and let followers catch up; check that every partition has a leader, a complete ISR and
+        no unfinished move.
+        """
         history = self.history
         self.complete()
         for id in BROKERS:
@@ -178,7 +179,7 @@ class Player:
             self.history.balance(id)
 
     def complete(self) -> None:
-        """Nobody disturbs the controller until it has nothing left to do."""
+        """Let the controller finish undisturbed, and check the result."""
         if self.history.brokers:
             self.history.complete()
             promises.check(self.history)
@@ -222,7 +223,7 @@ PLANTED: dict[str, tuple[object, str, object]] = {
 
 @pytest.mark.parametrize("fault", PLANTED)
 def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The histories would notice: a check that cannot fail proves nothing."""
+    """The histories detect each planted fault; a check that cannot fail proves nothing."""
     module, name, wrong = PLANTED[fault]
     monkeypatch.setattr(module, name, wrong)
     with pytest.raises(AssertionError):

@@ -57,7 +57,7 @@ def test_the_next_leader_is_in_sync_unless_unclean_is_allowed(
 
 
 def test_no_election_empties_the_isr_or_elects_the_dead_or_the_lagging() -> None:
-    """Every ISR and every set of live brokers over three replicas."""
+    """The test covers every ISR and every set of live brokers over three replicas."""
     replicas = (1, 2, 3)
     subsets = [subset for size in range(4) for subset in itertools.combinations(replicas, size)]
     for isr, live, unclean in itertools.product(subsets[1:], subsets, (False, True)):

@@ -1,4 +1,4 @@
-"""The controller does one thing after the other, and on brokers that died or froze waits for nobody (CTL-6, CTL-7)."""
+"""The controller works sequentially, and does not wait for brokers that died or froze (CTL-6, CTL-7)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TURNS = 20
 
 
 class Slowly:
-    """Every write of one store takes many turns of the loop; how many were under way at once at most."""
+    """A store whose writes take many turns of the loop; counts the most that were under way at once."""
 
     def __init__(self, member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun: list[str] = []

@@ -91,7 +91,7 @@ def test_adding_partitions_goes_on_where_the_topic_began() -> None:
 
 
 def test_growing_a_cluster_moves_nothing_that_is_there() -> None:
-    """ASG-9 (S4): from 4 brokers and 4 partitions to 6 and 6; only the added ones use the added brokers."""
+    """ASG-9 (S4): from 4 brokers and 4 partitions to 6 and 6; only the added partitions use the added brokers."""
     placer = Placer(no_randomness, "round_robin")
     before = placer(dict.fromkeys(range(4)), partitions=4, replication_factor=2)
     added = placer(dict.fromkeys(range(6)), partitions=2, replication_factor=2, first_id=4, first_broker=0)
@@ -105,7 +105,7 @@ def test_the_dice_are_thrown_for_the_first_broker_and_the_shift() -> None:
 
 
 def test_placing_depends_on_what_is_handed_in_and_on_nothing_else() -> None:
-    """ASG-8: neither on what was placed before nor on dice of its own, and it leaves what it is given alone."""
+    """ASG-8: placement keeps no state, uses no randomness of its own, and does not change its arguments."""
     brokers, racks = [4, 2, 9, 1, 7], {4: "a", 2: "b", 9: "a", 1: "c", 7: "b"}
     size = {"partitions": 17, "replication_factor": 3}
 

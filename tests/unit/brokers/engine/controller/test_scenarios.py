@@ -1,5 +1,4 @@
-"""Days in the life of a controller, as readable scripts: `scenarios/*.txt`, each command with what the controller
-ordered.
+"""Controller scenarios as readable scripts, `scenarios/*.txt`: each command is followed by what the controller ordered.
 
     brokers 1 2 3           these live (a broker that was not there registers now)
     bounce 2                registers again without having been missed
@@ -18,8 +17,7 @@ ordered.
     balance                 time to look where leaders are
     show t                  leader (ISR) epoch of each partition, and replicas while it moves
 
-Below `----` stands the transcript. `REWRITE_SCENARIOS=1 pytest …` writes it anew; read the difference before keeping
-it.
+The transcript is below `----`. `REWRITE_SCENARIOS=1 pytest …` writes it again; read the difference before keeping it.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ SEPARATOR = "----"
 
 
 class World:
-    """The tree as it would be, and the controller that looks at it. Every change gets the next zxid."""
+    """A model of the tree, and the controller that watches it. Every change gets the next zxid."""
 
     def __init__(self) -> None:
         self.zxid = 100
@@ -296,7 +294,7 @@ def registered(id: int, zxid: int) -> BrokerInfo:
 
 
 def play(script: str) -> str:
-    """The script with its transcript as it comes out."""
+    """Play a script and return it with its transcript."""
     world = World()
     blocks: list[str] = []
     for block in script.strip().split("\n\n"):

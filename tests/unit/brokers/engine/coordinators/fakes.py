@@ -1,4 +1,6 @@
-"""A machine that counts, a log in memory whose high watermark somebody moves, and a loop whose time somebody moves."""
+"""Fakes: a minimal state machine, a log in memory whose high watermark the test moves, and a loop whose time the test
+moves.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ class FakeCommit:
 
 
 class FakeLog:
-    """`replicate` moves the high watermark; with `at_once` it follows every append."""
+    """A log in memory. `replicate` moves the high watermark; with `at_once`, every append does."""
 
     def __init__(self, index: int = 0, leader_epoch: int = 0, *, at_once: bool = False) -> None:
         self.index = index
@@ -88,7 +90,7 @@ class FakeLog:
 
     @property
     def asking(self) -> list[FakeCommit]:
-        """Questions whether this broker still leads, in order."""
+        """Return the pending leadership checks, in order."""
         return list(self._asking)
 
     def confirm(self, code: int = 0) -> None:
@@ -98,11 +100,11 @@ class FakeLog:
                 question.completed(code)
 
     def commits(self, at_once: bool) -> None:
-        """From here on."""
+        """Set whether later appends are committed at once."""
         self._at_once = at_once
 
     def stops_committing(self) -> None:
-        """Until somebody replicates."""
+        """Leave later appends uncommitted until `replicate` is called."""
         self.commits(False)
 
     def replicate(self) -> None:
@@ -137,7 +139,7 @@ class _Alarm:
 
 
 class FakeLoop:
-    """Work that is spawned runs when `turn` is called."""
+    """An event loop that runs spawned work when `turn` is called."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -182,7 +184,7 @@ class FakeLoop:
 
 
 class Counter:
-    """Keeps the last value of each key; pending ones by producer. A machine as small as can be."""
+    """A minimal state machine: the last value of each key, and pending values by producer."""
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes | None] = {}

@@ -1,4 +1,4 @@
-"""What of an instance's limits a broker may grant."""
+"""The part of an instance's limits that a broker may grant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For whom records of the state topics are written."""
+"""Owners of the records of the state topics."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def test_a_batch_of_one_instance_is_charged_whole() -> None:
 
 
 def test_a_batch_of_several_is_divided_by_their_records() -> None:
-    one, two = group_key("ins-aaaaaaaa.g"), group_key("ins-bbbbbbbb.g")
-    shares = bytes_by_owner([StateRecord(one, b"v" * 100), StateRecord(two, None), StateRecord(one, None)], 500)
-    assert shares == {"ins-aaaaaaaa": 2 * (12 + len(one)) + 100, "ins-bbbbbbbb": 12 + len(two)}
+    first, second = group_key("ins-aaaaaaaa.g"), group_key("ins-bbbbbbbb.g")
+    shares = bytes_by_owner([StateRecord(first, b"v" * 100), StateRecord(second, None), StateRecord(first, None)], 500)
+    assert shares == {"ins-aaaaaaaa": 2 * (12 + len(first)) + 100, "ins-bbbbbbbb": 12 + len(second)}

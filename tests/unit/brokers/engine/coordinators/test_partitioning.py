@@ -1,4 +1,4 @@
-"""GRP-1: the vectors of Kafka's own hash."""
+"""GRP-1: partitions of group ids and transactional ids, with vectors of Kafka's hash."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import pytest
 
 from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
 from brokers.engine.coordinators.partitioning import (
+    CACHED_LENGTH_MAX,
     HASHED_LENGTH_MAX,
-    REMEMBERED_LENGTH_MAX,
+    cached_partition_of,
     java_hash,
     partition_of,
-    remembered,
 )
 from brokers.engine.coordinators.transactions.limits import ID_BYTES_MAX
 
@@ -24,15 +24,15 @@ def test_an_id_lives_in_the_partition_kafka_puts_it_in(id: str, partition: int) 
 
 
 def test_no_more_of_an_id_is_hashed_than_one_that_is_kept_can_have() -> None:
-    """A request may name a thousand ids of thirty kilobytes, and a heartbeat one."""
+    """A request may name a thousand ids of thirty kilobytes."""
     assert max(GROUP_ID_BYTES_MAX, ID_BYTES_MAX) <= HASHED_LENGTH_MAX
     kept = "x" * HASHED_LENGTH_MAX
     assert partition_of(kept + "y", 50) == partition_of(kept, 50) == abs(java_hash(kept)) % 50
 
 
 def test_ids_too_long_for_any_group_are_not_remembered() -> None:
-    """FindCoordinator takes thousands of them in one call."""
-    before = remembered.cache_info().currsize
+    """One FindCoordinator request may name thousands of them."""
+    before = cached_partition_of.cache_info().currsize
     for number in range(100):
-        assert 0 <= partition_of(f"{number}".rjust(REMEMBERED_LENGTH_MAX + 1, "x"), 50) < 50
-    assert remembered.cache_info().currsize == before
+        assert 0 <= partition_of(f"{number}".rjust(CACHED_LENGTH_MAX + 1, "x"), 50) < 50
+    assert cached_partition_of.cache_info().currsize == before

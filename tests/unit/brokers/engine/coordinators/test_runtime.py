@@ -1,4 +1,4 @@
-"""Append, replay, answer when committed; load, unload, and what is told to those who wait."""
+"""The coordinator runtime: append, replay, reply on commit; load, unload, and replies to pending requests."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_a_load_that_fails_by_our_mistake_is_tried_again(house: House, monkeypat
 def test_what_no_load_can_take_in_is_left_out_of_the_third(
     house: House, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """Otherwise it would keep everybody whose state lies in the same partition from being answered, for ever."""
+    """Otherwise a record that cannot be loaded would block every group of the same partition for ever."""
 
     def replay(machine: Counter, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
         taken(machine, key, value, offset, producer_id)
@@ -289,7 +289,7 @@ def test_a_topic_that_does_not_exist_has_no_coordinator(house: House) -> None:
 
 
 def test_a_read_waits_until_it_is_known_that_nobody_else_coordinates(house: House) -> None:
-    """Decision 76: what is committed here may be behind what is committed elsewhere."""
+    """Decision 76: the state of a deposed coordinator may be behind that of its successor."""
     house.lead()
     house.log.leads_alone = False
     call = Call()
@@ -319,7 +319,7 @@ def test_a_read_of_what_was_just_written_waits_for_both_at_a_time(house: House) 
 
 
 def test_a_read_that_nobody_confirms_is_to_be_asked_again(house: House) -> None:
-    """And not a time-out, for which clients give up; nor that somebody else coordinates, which nobody knows."""
+    """A time-out is fatal to clients, and NOT_COORDINATOR would claim what is not known."""
     house.lead()
     house.log.leads_alone = False
     call = Call()
@@ -346,7 +346,7 @@ def test_a_read_at_a_coordinator_that_was_deposed_is_sent_elsewhere(house: House
 
 
 def test_who_decides_waits_for_its_record_alone(house: House) -> None:
-    """A record that is committed was committed here."""
+    """The commit of the record proves that this broker still leads."""
     house.lead()
     house.log.leads_alone = False
     call = Call()

@@ -1,4 +1,4 @@
-"""What operators get when they choose nothing: the state topics are Kafka's (GRP-2, TXN-1)."""
+"""Default settings: the state topics, limits and intervals are Kafka's (GRP-2, TXN-1)."""
 
 from __future__ import annotations
 

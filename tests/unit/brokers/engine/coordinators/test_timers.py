@@ -1,4 +1,4 @@
-"""Deadlines against a plain dictionary."""
+"""Timers against a model, a plain dictionary of deadlines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log directory with every kind of file, and the tools run on it as from a shell."""
+"""A log directory with every kind of file, and a runner of the `log` tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(1, 17))
 BATCHES = 14
 CODECS = (0, 0, 1, 0, 2, 0, 3, 0, 4)
-# Small segments (smaller than a topic may ask for) and an index entry for nearly every batch.
+# Small segments (smaller than a topic may configure) and an index entry for nearly every batch.
 SMALL = LogConfig(segment_bytes=700, index_limits=(100, 10_000))
 
 
@@ -34,7 +34,7 @@ def lead(held: PartitionTable, epoch: int, index: int = 0) -> Partition:
 
 
 def append(partition: Partition, number: int) -> None:
-    """One batch; each later and of another size, most of an idempotent producer, behind changing codecs."""
+    """Append a batch; `number` varies time, size and codec, and most batches are from an idempotent producer."""
     count = 1 + number % 3
     records = [
         Record(NOW_MS + number * 10 + at, b"k%d" % at, b"%d/%d." % (number, at) * 9, (("trace", b"\x00\xff"),))
@@ -49,7 +49,9 @@ def append(partition: Partition, number: int) -> None:
 
 
 def build(root: Path, *, batches: int = BATCHES, clean: bool = True) -> Path:
-    """Two terms of a leader and several segments, cleanly stopped (or flushed and abandoned); the partition."""
+    """Write a partition of two leader epochs and several segments and return its directory; the broker stops cleanly,
+    or its files are flushed and abandoned.
+    """
     held = table(root)
     for number in range(batches):
         if number in (0, batches // 2):
@@ -64,7 +66,7 @@ def build(root: Path, *, batches: int = BATCHES, clean: bool = True) -> Path:
 
 
 def run(*arguments: object) -> tuple[int, list[dict[str, Any]]]:
-    """(exit code, rows) of one call."""
+    """Run the tool and return (exit code, rows)."""
     out = io.StringIO()
     code = main([*map(str, arguments), "--json"], out)
     return code, [json.loads(line) for line in out.getvalue().splitlines()]

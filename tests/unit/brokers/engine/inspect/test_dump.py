@@ -1,4 +1,4 @@
-"""`log dump` shows a stranger what lies in a log, as text and as JSON lines."""
+"""Tests of `log dump`: it prints the contents of a log as text and as JSON lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`log recover` foresees exactly what recovery does, changes nothing unless told to, and leaves nothing to find."""
+"""Tests of `log recover`: it predicts exactly what recovery does, changes files only with `--yes`, and repairs every
+fault.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,12 @@ def test_a_torn_end_is_told_and_cut(crashed: Path, tmp_path: Path) -> None:
 @settings(max_examples=30)
 @given(st.data())
 def test_what_is_foretold_is_what_happens(crashed: Path, data: st.DataObject) -> None:
-    """Any file of the partition cut, flipped or removed."""
+    """The damage is any file of the partition truncated, flipped or removed."""
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "data"
         shutil.copytree(crashed, root)
         directory = root / "orders-0"
-        # A flipped topic id is another topic's log to the broker (decision 50), whatever recovery does.
+        # A flipped topic id makes the log another topic's to the broker (decision 50), whatever recovery does.
         names = sorted(path.name for path in directory.iterdir() if path.name != PARTITION_METADATA_FILE)
         for _ in range(data.draw(st.integers(1, 2))):
             victim = directory / data.draw(st.sampled_from(names))
@@ -71,7 +73,7 @@ def test_what_is_foretold_is_what_happens(crashed: Path, data: st.DataObject) ->
         assert {**predicted[-1], "row": ""} == {**done[-1], "row": ""}
         if whole_log:
             faults = findings(run("verify", root, "--compacted")[1])
-            # A batch's leader epoch is under no checksum: recovery has to take it as it is (decision 50).
+            # No checksum covers a batch's leader epoch: recovery has to accept it (decision 50).
             left = [row for row in faults if not row["what"].startswith("leader epoch")]
             assert not [row for row in left if row["file"].endswith((".log", "index"))], left
         held = table(root)

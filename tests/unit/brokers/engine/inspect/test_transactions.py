@@ -1,4 +1,4 @@
-"""The log tools on a partition with transactions: markers, `.txnindex`, what snapshots say (LOG-12, LOG-13)."""
+"""The log tools on a partition with transactions: markers, `.txnindex`, snapshots (LOG-12, LOG-13)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def write(partition: Partition, producer_id: int, sequence: int) -> None:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Two segments, cleanly stopped: 7 and 8 abort, 9 commits, 8 is open at the end."""
+    """Write a partition of two segments, cleanly stopped: producers 7 and 8 abort, 9 commits, 8 has an open
+    transaction at the end.
+    """
     held = table(tmp_path / "data")
     partition = lead(held, 0)
     for producer_id in (7, 8, 9):
@@ -99,7 +101,7 @@ def test_a_transaction_that_is_not_listed_is_missed_unless_a_cleaner_may_have_ta
     [
         (9, -1, -1, "producer 9 had a transaction open from offset 2, not -1"),
         (8, 1, 3, "producer 8 had no open transaction, not 1"),
-        (8, -1, 5, "producer 8 was told by coordinator epoch 3, not 5"),
+        (8, -1, 5, "the last marker of producer 8 has coordinator epoch 3, not 5"),
     ],
 )
 def test_a_snapshot_that_contradicts_the_log_is_reported(
@@ -149,7 +151,7 @@ def test_a_dump_shows_markers_lists_and_states(directory: Path) -> None:
 
 
 def test_recovery_foresees_and_restores_the_list(directory: Path) -> None:
-    """What an unclean start does: the lists come back from the log."""
+    """Recovery rebuilds the transaction indexes from the log, as an unclean start does."""
     wanted = {file.name: file.read_bytes() for file in directory.glob("*.txnindex")}
     assert len(wanted) == 2
     for name in wanted:

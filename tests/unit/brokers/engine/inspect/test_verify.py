@@ -1,4 +1,4 @@
-"""`log verify` finds nothing wrong with what a broker wrote, and every bit that is wrong in what it finds."""
+"""Tests of `log verify`: it reports no fault in files as a broker wrote them, and every flipped bit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COVERED_FROM = 21  # a batch's checksum covers everything from here on
 
 
 def flips(name: str, content: bytes) -> Iterator[tuple[int, int]]:
-    """(byte, bit) of everything worth flipping: all eight bits of each byte, but where a checksum covers it, one."""
+    """Yield (byte, bit) to flip: all eight bits of a byte, or one bit where a checksum covers it."""
     covered: set[int] = set()
     if name.endswith(".log"):
         for position, header in scan_headers(content):
@@ -52,14 +52,14 @@ def flips(name: str, content: bytes) -> Iterator[tuple[int, int]]:
 
 
 def is_unprovable(name: str, at: int) -> bool:
-    """One topic id became another: no other file of the partition knows it. Its siblings and ZooKeeper do (decision
-    50).
+    """Return whether the byte is part of the topic id, which no other file of the partition holds; only other
+    partitions and ZooKeeper do (decision 50).
     """
     return name == "partition.metadata" and at >= len("version: 0\ntopic_id: ")
 
 
 def test_every_flipped_bit_of_every_file_is_reported(tmp_path: Path) -> None:
-    """Exhaustive over the bytes of a partition with several segments."""
+    """The test covers every byte of a partition with several segments."""
     directory = build(tmp_path / "data", batches=6)
     missed = []
     flipped = 0
@@ -123,9 +123,9 @@ KINDS = {
     "missing segment": "missing before it",
     "missing index": "is missing",
     "short time index": "greatest timestamp",
-    "odd index": "no whole entry",
+    "odd index": "not a whole entry",
     "orphan": "no segment",
-    "foreign": "no file of a log",
+    "foreign": "not a file of a log",
     "epochs gone": "is missing",
     "epoch past the end": "past the log's end",
     "snapshot past the end": "past the log's end",
@@ -186,7 +186,7 @@ def test_a_directory_that_a_broker_holds_is_left_alone(tmp_path: Path, capsys: p
 
 
 def test_a_log_that_starts_within_a_batch_and_has_no_index_entries_is_right(tmp_path: Path) -> None:
-    """As DeleteRecords leaves it, and a clean stop of a broker that has written little (LOG-9, LOG-46)."""
+    """DeleteRecords and a clean stop of a broker that wrote little leave such a log (LOG-9, LOG-46)."""
     written = SimulatedLog(tmp_path)
     written.append(3)
     written.delete_records(2)
@@ -197,7 +197,7 @@ def test_a_log_that_starts_within_a_batch_and_has_no_index_entries_is_right(tmp_
 
 
 def test_a_log_that_was_cut_back_to_where_its_last_segment_begins_is_right(tmp_path: Path) -> None:
-    """REP-15: a leader changed just after a roll."""
+    """REP-15: a leader change just after a roll has this effect."""
     log = SimulatedLog(tmp_path)
     for count in (3, 2, 2):
         log.roll()

@@ -1,4 +1,4 @@
-"""Other people's codecs (kio, kafka-python) behind one face: read our bytes, write them again, tell what was read."""
+"""Other codecs (kio, kafka-python) behind one interface: decode our bytes, encode them again, return the values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KAFKA_PYTHON_MODULES = (
 
 @cache
 def kafka_python_classes() -> dict[tuple[int, str], Any]:
-    """`(api key, direction)` → kafka-python's message class."""
+    """Return kafka-python's message classes by `(api key, direction)`."""
     result = {}
     for name in KAFKA_PYTHON_MODULES:
         with warnings.catch_warnings():
@@ -58,7 +58,7 @@ def kafka_python_classes() -> dict[tuple[int, str], Any]:
 
 @cache
 def kio_class(api_key: int, version: int, direction: str) -> Any | None:
-    """kio's class of this version, or None where kio has none."""
+    """Return kio's class of this version, or None if kio has none."""
     load = load_request_schema if direction == "request" else load_response_schema
     try:
         return load(api_key, version)
@@ -67,7 +67,7 @@ def kio_class(api_key: int, version: int, direction: str) -> Any | None:
 
 
 def through_kio(api_key: int, version: int, direction: str, body: bytes) -> tuple[bytes, Any] | None:
-    """What kio makes of a body: the bytes it writes for it and the values it read; None where it lacks the version."""
+    """Decode and encode a body with kio; return the bytes and the values, or None if kio lacks the version."""
     cls = kio_class(api_key, version, direction)
     if cls is None:
         return None
@@ -79,7 +79,7 @@ def through_kio(api_key: int, version: int, direction: str, body: bytes) -> tupl
 
 
 def through_kafka_python(api_key: int, version: int, direction: str, body: bytes) -> bytes | None:
-    """The bytes kafka-python writes for what it read of a body; None where it has no such version."""
+    """Decode and encode a body with kafka-python; return the bytes, or None if it lacks the version."""
     cls = kafka_python_classes().get((api_key, direction))
     if cls is None or version > cls.max_version:
         return None
@@ -89,7 +89,7 @@ def through_kafka_python(api_key: int, version: int, direction: str, body: bytes
 
 
 def plain(value: Any) -> Any:
-    """A message of any codec as dicts, lists, ints, strings and bytes."""
+    """Convert a message of any codec to dicts, lists, ints, strings and bytes."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             re.sub(r"_ms$", "", field.name): plain(getattr(value, field.name)) for field in dataclasses.fields(value)

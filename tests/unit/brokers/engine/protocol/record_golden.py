@@ -1,4 +1,4 @@
-"""Writes `tests/golden/protocol/`: what other people's codecs write for our sample messages.
+"""Write `tests/golden/protocol/`: the bytes of other codecs for our sample messages.
 
     python -m tests.unit.brokers.engine.protocol.record_golden
 
@@ -22,7 +22,7 @@ GOLDEN = Path(__file__).parents[4] / "golden" / "protocol"
 
 
 def lines_of(api_key: int) -> list[str]:
-    """The golden lines of one call."""
+    """Return the golden lines of one API."""
     lines = []
     for key, version, direction in every_message():
         if key != api_key:

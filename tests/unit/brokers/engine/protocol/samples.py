@@ -19,12 +19,12 @@ Variant = Literal["full", "blank", "nulls"]
 VARIANTS: tuple[Variant, ...] = ("full", "blank", "nulls")
 DIRECTIONS: tuple[Direction, ...] = ("request", "response")
 
-# Oracles turn these into dates; a round second survives that.
+# Other codecs convert timestamps to dates; whole seconds survive that.
 TIMESTAMP_MS = 1_600_000_000_000
 
 
 def every_message() -> Iterator[tuple[int, int, Direction]]:
-    """`(api key, version, direction)` of the whole table."""
+    """Yield `(api key, version, direction)` of every message in the table."""
     for api_key, api in sorted(APIS.items()):
         for version in range(api.version_max + 1):
             for direction in DIRECTIONS:
@@ -37,7 +37,7 @@ def name_of(message: tuple[int, int, Direction]) -> str:
 
 
 def _is_own(spec: FieldSpec) -> bool:
-    """No other codec knows it."""
+    """Return whether the field is our own, unknown to other codecs."""
     return spec.tag is not None and spec.tag >= OWN_TAGS_FROM
 
 
@@ -87,5 +87,5 @@ class _Maker:
 
 
 def sample(api_key: int, version: int, direction: Direction, variant: Variant) -> Any:
-    """The sample message of this variant; fields that the version lacks have their default."""
+    """Return the sample message of this variant; fields that the version lacks have their default."""
     return _Maker(version, variant).struct(message_class(api_key, direction))

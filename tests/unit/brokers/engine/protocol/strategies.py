@@ -22,7 +22,7 @@ TEXTS = st.one_of(st.text(max_size=20), st.text(alphabet="aé", min_size=120, ma
 
 
 def values(spec: FieldSpec, version: int) -> st.SearchStrategy[Any]:
-    """Any value that the field may have in this version."""
+    """Return a strategy for the values that the field may have in this version."""
     strategy: st.SearchStrategy[Any]
     if spec.kind in _INTEGERS:
         strategy = st.integers(*_INTEGERS[spec.kind])
@@ -44,6 +44,6 @@ def values(spec: FieldSpec, version: int) -> st.SearchStrategy[Any]:
 
 
 def messages(cls: type[Any], version: int) -> st.SearchStrategy[Any]:
-    """Any message of this class whose fields unknown to the version have their default."""
+    """Return a strategy for messages of this class; fields that the version lacks have their default."""
     fields = {slot.name: values(slot.spec, version) for slot in slots_of(cls, version) if slot.present}
     return st.builds(cls, **fields)

@@ -1,4 +1,4 @@
-"""The table of calls, what each listener says of it, and the codes that old versions are told."""
+"""The table of APIs, the versions that each listener advertises, and error codes in old versions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_route_that_asks_who_is_there_serves_a_tenants_calls_and_those_of_auth
 
 
 def test_what_reads_and_writes_records_is_served_from_version_0() -> None:
-    """Old librdkafka would send uncompressed if Produce began later (KAFKA-18659)."""
+    """Old librdkafka would not compress if Produce began at a later version (KAFKA-18659)."""
     assert ADVERTISED_TENANT[ApiKey.PRODUCE] == (0, 11)
     assert ADVERTISED_TENANT[ApiKey.FETCH] == (0, 17)
     assert ADVERTISED_TENANT[ApiKey.LIST_OFFSETS] == (0, 9)

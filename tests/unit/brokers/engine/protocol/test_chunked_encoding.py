@@ -1,4 +1,4 @@
-"""What is encoded in pieces is what is encoded at once, and a long message takes many pieces."""
+"""Encoding in pieces gives the same bytes as encoding at once, and a long message takes many pieces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS = (ApiKey.OFFSET_FETCH, ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.ADD_PARTITI
 
 
 def whole(api_key: int, version: int, message: object) -> tuple[int, bytes]:
-    """How often it stopped, and the body."""
+    """Encode in pieces; return the number of stops and the body."""
     pieces = encode_response_in_chunks(api_key, version, message)
     stops = 0
     while True:
@@ -46,7 +46,7 @@ def test_a_long_message_takes_many_pieces() -> None:
 
     stops, body = whole(ApiKey.OFFSET_FETCH, 5, message)
 
-    # A line is three writes: what is before its metadata, that, and what is behind it.
+    # A partition takes three writes: the fields before its metadata, the metadata, and the fields after it.
     assert abs(stops - 2 * 9_000 * 3 // (WRITES_PER_PIECE + 3)) <= 1
     assert body == encode_response(ApiKey.OFFSET_FETCH, 5, message)
 

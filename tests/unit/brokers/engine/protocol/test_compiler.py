@@ -1,4 +1,4 @@
-"""What the vocabulary of fields offers beyond the table: nullable structs, unsigned integers, flat arrays."""
+"""Field kinds that the compiler supports beyond the table: nullable structs, unsigned integers, flat arrays."""
 
 from __future__ import annotations
 

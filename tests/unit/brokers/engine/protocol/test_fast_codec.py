@@ -99,7 +99,7 @@ def test_topics_that_a_fetch_forgets_count_as_lines_of_a_piece() -> None:
 
 
 def _pieces(decoder: Any, lines: int, frame: Callable[[], Frame]) -> Frame:
-    """No piece has more topics and partitions than it may, and the last one says so."""
+    """Decode in pieces and return the frame; check each piece's size, and that only the last one reports the end."""
     before = 0
     while True:
         is_over = decoder.advance(lines)
@@ -211,7 +211,9 @@ FETCHED = st.lists(
 
 
 def _partition_data(partition: Any, aborted: list[tuple[int, int]], read_committed: bool) -> FetchPartitionData:
-    """The compiled codec's partition; never-read ones list no aborted transactions, others null unless committed."""
+    """Return the compiled codec's partition. Aborted transactions are empty for partitions that were not read, and null
+    for others unless `read_committed`.
+    """
     index, code, high_watermark, stable_offset, start_offset, records = partition
     listed = [AbortedTransaction(producer_id=producer, first_offset=offset) for producer, offset in aborted]
     if code in (3, 29, 100):

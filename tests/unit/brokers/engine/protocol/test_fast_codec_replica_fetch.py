@@ -1,4 +1,4 @@
-"""A follower's Fetch by hand against the compiled codec: the same bytes written, the same values read."""
+"""The hand-written codec of a follower's Fetch against the compiled codec: the same bytes and the same values."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_request_is_written_in_the_bytes_of_the_compiled_codec(
         rack_id="",
     )
     if (replica_id, replica_epoch) == (-1, -1):
-        return  # the compiled codec leaves out a tagged field that says nothing
+        return  # the compiled codec omits a tagged field with its default value
     body = codec.encode_request(ApiKey.FETCH, VERSION, request)
     expected = encode_request_frame(ApiKey.FETCH, VERSION, correlation_id, client_id, body)
     encoder = ReplicaFetchEncoder(

@@ -1,4 +1,4 @@
-"""How long a frame may be (WIRE-1)."""
+"""Limits on the length of a frame (WIRE-1)."""
 
 from __future__ import annotations
 

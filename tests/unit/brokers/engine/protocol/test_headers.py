@@ -34,7 +34,7 @@ def test_the_published_request_frame_is_written_and_read() -> None:
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_the_oldest_layout() -> None:
-    """VEC-8, WIRE-15: the body is not read, so the header must be readable in a version nobody knows."""
+    """VEC-8, WIRE-15: the body is not read, so the header must be readable in an unknown version."""
     frame = encode_request_frame(ApiKey.API_VERSIONS, 99, 0x01020304, "c", b"whatever a future version says")
     api_key, version, correlation_id, client_id, _ = decode_request_header(frame, 4, len(frame))
     assert (api_key, version, client_id) == (ApiKey.API_VERSIONS, 99, "c")
@@ -70,7 +70,7 @@ def test_request_headers_are_what_kio_writes(api_key: int, version: int) -> None
 
 @pytest.mark.parametrize(("api_key", "version"), EVERY_VERSION)
 def test_response_headers_end_in_tagged_fields_from_the_flexible_version_on(api_key: int, version: int) -> None:
-    """WIRE-8: ApiVersions never."""
+    """WIRE-8: response headers of ApiVersions never have tagged fields."""
     frame = encode_response_frame(api_key, version, 9, b"body")
     flexible = version >= APIS[api_key].flexible_from and api_key != ApiKey.API_VERSIONS
     assert frame == (len(frame) - 4).to_bytes(4, "big") + bytes((0, 0, 0, 9)) + (b"\x00" if flexible else b"") + b"body"

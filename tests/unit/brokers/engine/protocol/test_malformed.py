@@ -1,4 +1,4 @@
-"""Bad bytes: whatever arrives, decoding ends soon, takes little memory, and raises MalformedRequest or nothing."""
+"""Malformed input: decoding ends soon, takes little memory, and raises MalformedRequest or nothing."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_text_that_is_not_utf_8_becomes_replacement_characters() -> None:
     ids=["unknown", "repeated", "descending", "largest"],
 )
 def test_unknown_tagged_fields_are_skipped(tags: str) -> None:
-    """WIRE-5, with what 3.9.1 was seen to accept."""
+    """WIRE-5; the cases were observed to be accepted by Kafka 3.9.1."""
     body = bytes.fromhex("01 01 00" + tags)  # no topics, create: yes, operations: no
     message = codec.decode_request(ApiKey.METADATA, 11, body, 0, len(body))
     assert message.topics == []
@@ -151,7 +151,7 @@ def _fetch(topic: str, forgotten: str = "f", *, rack_id: str = "", tags: bytes =
 
 @pytest.mark.parametrize("where", [where for where in READERS if where != "an id in a produce"])
 def test_a_struct_has_so_many_tagged_fields_and_no_more(where: str) -> None:
-    """A frame of 100 MB could hold fifty million of them, each to be stepped over in one turn of the loop."""
+    """A frame of 100 MB could hold fifty million tagged fields, all skipped in one turn of the loop."""
     for count, refused in ((TAGGED_FIELDS_MAX, False), (TAGGED_FIELDS_MAX + 1, True)):
         tags = bytes([count]) + b"\x63\x00" * count
         with pytest.raises(MalformedRequest, match="16 tagged fields") if refused else contextlib.nullcontext():
@@ -160,14 +160,16 @@ def test_a_struct_has_so_many_tagged_fields_and_no_more(where: str) -> None:
 
 @pytest.mark.parametrize("where", [where for where in READERS if where != "a header"])
 def test_text_is_not_longer_than_in_kafka(where: str) -> None:
-    """A compact length could say more. Observed of 3.9.1."""
+    """A compact length allows longer text; Kafka 3.9.1 was observed to refuse it."""
     READERS[where](b"\0", "x" * TEXT_BYTES_MAX)
     with pytest.raises(MalformedRequest, match="long"):
         READERS[where](b"\0", "x" * (TEXT_BYTES_MAX + 1))
 
 
 def test_text_that_could_not_be_answered_once_it_is_utf_8_is_refused() -> None:
-    """What stands for a byte that is not UTF-8 is three; Kafka then has no answer, and neither have we."""
+    """The replacement character of an invalid byte takes three bytes; Kafka cannot answer such text, and neither can
+    we.
+    """
     for length in (TEXT_BYTES_MAX // 3, TEXT_BYTES_MAX // 3 + 1):
         body = b"\0\0\0\1" + length.to_bytes(2, "big") + b"\xff" * length
         refused = pytest.raises(MalformedRequest, match="once it is UTF-8")
@@ -177,7 +179,7 @@ def test_text_that_could_not_be_answered_once_it_is_utf_8_is_refused() -> None:
 
 @pytest.mark.parametrize("version", [8, 9])
 def test_long_names_count_as_items_of_a_produce_and_of_a_fetch(version: int) -> None:
-    """An answer repeats them, and no topic is called like that."""
+    """The response repeats the names, and no topic has names of that length."""
     topics = [TopicProduceData(name="x" * 30_000, partition_data=[]) for _ in range(220)]
     produced = codec.encode_request(ApiKey.PRODUCE, version, ProduceRequest(topic_data=topics))
     wanted = FetchRequest(topics=[FetchTopic(topic=topic.name, partitions=[]) for topic in topics])
@@ -246,7 +248,7 @@ def test_versions_outside_the_table_are_refused() -> None:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> tuple[Message, bytes]:
-    """A valid message with a few bytes changed, removed or inserted."""
+    """Draw a valid message with a few bytes changed, removed or inserted."""
     message = draw(st.sampled_from(MESSAGES))
     body = bytearray(encode(message, sample(*message, draw(st.sampled_from(("full", "nulls", "blank"))))))
     for _ in range(draw(st.integers(1, 4))):

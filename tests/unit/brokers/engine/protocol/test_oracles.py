@@ -1,4 +1,4 @@
-"""Our codec against other people's: the same bytes, the same values, the same schema."""
+"""Our codec against other codecs: the same bytes, the same values, the same schema."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .samples import VARIANTS, Direction, every_message, name_of, sample
 
 Message = tuple[int, int, Direction]
 
-# kio starts where Kafka 4 starts, kafka-python has no calls between brokers.
+# kio has only the versions of Kafka 4; kafka-python has no calls between brokers.
 WITHOUT_ORACLE = {(56, 0, "request"), (56, 0, "response"), (56, 1, "request"), (56, 1, "response")}
-# Of our brokers among themselves, and of the control plane.
+# Calls between our own brokers, and of the control plane.
 OURS = ((20_001, 0), (20_001, 1), (20_002, 0), (20_003, 0), (20_004, 0), (20_005, 0))
 WITHOUT_ORACLE |= {(key, version, direction) for key, version in OURS for direction in ("request", "response")}
 
@@ -56,7 +56,7 @@ def test_every_version_is_byte_for_byte_what_other_codecs_write(message: Message
 
 
 def _assert_same_values(ours: Any, theirs: Any) -> None:
-    """Every field that they read has our name for it, our order and our value."""
+    """Check that every field of `theirs` has our name, our order and our value."""
     if isinstance(theirs, dict):
         assert [name for name in ours if name in theirs] == list(theirs)
         for name, value in theirs.items():
@@ -66,7 +66,7 @@ def _assert_same_values(ours: Any, theirs: Any) -> None:
         for our_item, their_item in zip(ours, theirs, strict=True):
             _assert_same_values(our_item, their_item)
     elif theirs is None:
-        assert ours in (None, -1)  # kio reads a date of -1 as none
+        assert ours in (None, -1)  # kio decodes a date of -1 as None
     else:
         assert ours == theirs
 
@@ -80,7 +80,7 @@ def _range(text: str) -> tuple[int, int]:
     return int(first), int(last or first)
 
 
-# Where kafka-python changed the published schema for its own use.
+# Fields that kafka-python changed from the published schema.
 SHORTENED = "authorized_operations"
 OTHER_DEFAULT = {"assignments"}
 
@@ -102,7 +102,7 @@ def _assert_same_schema(cls: type[Any], theirs: list[dict[str, Any]], version_ma
 def _assert_same_field(name: str, spec: FieldSpec, default: Any, field: dict[str, Any], version_max: int) -> None:
     for version in range(version_max + 1):
         first, last = _range(field["versions"])
-        # Inside a struct that a version lacks, it does not matter which versions its fields claim.
+        # The versions of a field do not matter inside a struct that the version lacks.
         assert not spec.exists(version) or first <= version <= last, (name, version)
         if spec.exists(version):
             first, last = _range(field.get("nullableVersions", "none"))

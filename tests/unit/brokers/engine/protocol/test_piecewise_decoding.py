@@ -1,4 +1,4 @@
-"""What is decoded in pieces is what is decoded at once, whatever arrives, and a long message takes many pieces."""
+"""Decoding in pieces gives the same result as decoding at once, for any input, and a long message takes many pieces."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REQUESTS = [message for message in every_message() if message[2] == "request"]
 
 
 def whole(api_key: int, version: int, body: bytes, items_max: int = 500_000) -> tuple[int, Any]:
-    """How often it stopped, and the request."""
+    """Decode in pieces; return the number of stops and the request."""
     pieces = decode_request_in_pieces(api_key, version, body, 0, len(body), items_max)
     stops = 0
     while True:

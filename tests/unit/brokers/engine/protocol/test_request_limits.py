@@ -1,4 +1,4 @@
-"""What one request may weigh: ordinary clients stay within it (I.6)."""
+"""Limits on the memory of one request, and ordinary requests within them (I.6)."""
 
 from __future__ import annotations
 

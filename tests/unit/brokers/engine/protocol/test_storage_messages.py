@@ -1,4 +1,4 @@
-"""AllotStorage: a controller of an earlier version does not say how much of the figure is the broker's own."""
+"""AllotStorage: a controller of an earlier version does not send how much of the amount is the broker's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admin port's own little HTTP: what is understood, what is refused, and who is let in."""
+"""The HTTP server of the admin port: accepted requests, refused requests, and authorization."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ SILENT, BEGUN, SLOW_READER = b"", b"GET /x HTTP/1.1\r\nHost: ", b"GET /x HTTP/1.
 @pytest.mark.parametrize("sent", [SILENT, BEGUN, SLOW_READER])
 @pytest.mark.parametrize("strangers", [CONNECTIONS_MAX, 3 * CONNECTIONS_MAX])
 async def test_connections_that_ask_nothing_keep_nobody_out(sent: bytes, strangers: int) -> None:
-    """A stranger that reaches the port holds all places; each newcomer gets that of the oldest."""
+    """An unknown client holds all connections; each new connection replaces the oldest one."""
     port = free_port()
     server = AdminServer(lambda request: Reply.json({"path": request.path, "more": "x" * (1 << 22)}))
     await server.start("127.0.0.1", port)

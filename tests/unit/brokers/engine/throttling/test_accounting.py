@@ -38,9 +38,9 @@ def test_clients_of_one_group_share_a_limiter_and_others_do_not() -> None:
     quotas = ClientQuotas()
     limits = {USER: {PRODUCE: 10.0}}
 
-    item, two = (quotas.limiter(limits, PRODUCE, "u", client, 0) for client in ("a", "b"))
+    first, second = (quotas.limiter(limits, PRODUCE, "u", client, 0) for client in ("a", "b"))
 
-    assert item is two
+    assert first is second
     assert quotas.limiter(limits, PRODUCE, "v", "a", 0) is None
 
 
@@ -106,12 +106,12 @@ def test_client_ids_that_readers_cannot_tell_apart_share_a_usage_counter() -> No
 def test_a_long_client_id_is_remembered_in_short_and_limited_for_itself() -> None:
     quotas, accounting = ClientQuotas(), Ledger()
     limits = {ANY_CLIENT: {PRODUCE: 10.0}}
-    item, two, again = (quotas.limiter(limits, PRODUCE, "u", "x" * 32_000 + end, 0) for end in ("1", "2", "1"))
+    first, second, again = (quotas.limiter(limits, PRODUCE, "u", "x" * 32_000 + end, 0) for end in ("1", "2", "1"))
 
     accounting.record(RULE, 10.0, "u", "x" * 32_000, 1, 0)
 
-    assert item is again
-    assert item is not two
+    assert first is again
+    assert first is not second
     assert max(len(part) for key in quotas._limiters for part in key) <= NAME_CHARACTERS_MAX
     assert len(str(accounting.as_json(0)[0]["client_id"])) == NAME_CHARACTERS_MAX
 
@@ -144,7 +144,7 @@ def test_a_paced_response_may_run_into_debt_and_the_next_one_pays() -> None:
 
 
 def test_a_paced_response_worth_more_than_the_window_is_sent_and_paid_afterwards() -> None:
-    """One batch of a topic may be worth more than ten seconds of its limit; kept back, it would never arrive."""
+    """A batch may exceed ten seconds of its topic's limit; withheld, it would never arrive."""
     paced = Limiter(RULE, 30_000, 0, Pace(250))
 
     assert charge_fetch([(paced, 600_000)], 0) == (0, None)

@@ -1,9 +1,9 @@
-"""How fast an instance may change what is in ZooKeeper: the token bucket of QUO-40…42."""
+"""Token bucket for the rate at which an instance may change ZooKeeper (QUO-40…42)."""
 
 from __future__ import annotations
 
 from brokers.contract.instance_limits import CHANGES_BURST, CHANGES_PER_S_MAX
-from brokers.engine.throttling.change_rate import REST_MS_MAX, UNRESTED, ChangeRate
+from brokers.engine.throttling.change_rate import PAUSE_MS_MAX, UNPAUSED_TOKENS, ChangeRate
 
 START_MS = 1_000_000
 
@@ -49,11 +49,11 @@ def test_whoever_goes_on_at_full_speed_is_held_to_the_rate() -> None:
 
 def test_whoever_changes_much_lets_others_go_on_for_as_long_as_each_change_takes() -> None:
     rate = ChangeRate()
-    rate.charge(UNRESTED - 1, START_MS)
+    rate.charge(UNPAUSED_TOKENS - 1, START_MS)
     assert rate.rest_ms(START_MS, START_MS + 8) == 0, "few changes wait for nothing"
 
     rate.charge(1, START_MS)
 
     assert rate.rest_ms(START_MS, START_MS + 8) == 8
-    assert rate.rest_ms(START_MS, START_MS + 10_000) == REST_MS_MAX
+    assert rate.rest_ms(START_MS, START_MS + 10_000) == PAUSE_MS_MAX
     assert rate.rest_ms(START_MS + 8, START_MS) == 0

@@ -64,13 +64,15 @@ def test_the_first_of_the_eight_levels_that_is_set_holds(quota: Quota) -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_group_shares_its_counter_by_the_level_that_holds(quota: Quota, level: int) -> None:
     quotas, limits = ClientQuotas(), {LEVELS[level]: {quota: 5.0}}
-    found = {
+    limiters = {
         (user, client): quotas.limiter(limits, quota, user, client, 0) for user in ("u", "v") for client in ("c", "d")
     }
 
-    for one, two in product(found, repeat=2):
-        if found[one] is not None and found[two] is not None:
-            assert (found[one] is found[two]) == (sharing_group(level, *one) == sharing_group(level, *two))
+    for first, second in product(limiters, repeat=2):
+        if limiters[first] is not None and limiters[second] is not None:
+            assert (limiters[first] is limiters[second]) == (
+                sharing_group(level, *first) == sharing_group(level, *second)
+            )
 
 
 def test_time_is_measured_in_percent_of_a_loop_and_waits_for_one_window_at_most() -> None:
@@ -125,11 +127,11 @@ def test_a_changed_rate_keeps_what_is_owed_and_its_group() -> None:
 def test_invented_client_ids_end_up_in_one_counter_of_each_kind(quota: Quota, monkeypatch: pytest.MonkeyPatch) -> None:
     quotas, limits = ClientQuotas(), {ANY_CLIENT: {quota: 10.0}}
 
-    found = [quotas.limiter(limits, quota, "u", str(number), 0) for number in range(LIMITERS_PER_INSTANCE_MAX + 3)]
+    limiters = [quotas.limiter(limits, quota, "u", str(number), 0) for number in range(LIMITERS_PER_INSTANCE_MAX + 3)]
 
     assert len(quotas) == LIMITERS_PER_INSTANCE_MAX + 1
-    assert found[-1] is found[-2]
-    assert quotas.drop_unused(charging.UNUSED_MS_MAX) == len(found) - 2
+    assert limiters[-1] is limiters[-2]
+    assert quotas.drop_unused(charging.UNUSED_MS_MAX) == len(limiters) - 2
 
 
 def test_what_is_set_is_known_without_a_search() -> None:
@@ -152,7 +154,7 @@ def test_the_parts_of_all_brokers_are_the_limit_and_the_controller_has_most(brok
 
 
 def test_a_default_of_the_broker_holds_for_each_client_id_to_which_no_level_applies() -> None:
-    """Level 9 (QUO-2, DEC-18): all combinations of the eight others go before it."""
+    """The broker's default is level 9 (QUO-2, DEC-18): every combination of the other eight precedes it."""
     for present in product((False, True), repeat=8):
         levels = [level for level, is_set in zip(LEVELS, present, strict=True) if is_set]
         limits = {LEVELS[level]: {PRODUCER_BYTE_RATE: float(level)} for level in levels}
@@ -170,8 +172,8 @@ def test_a_default_of_the_broker_holds_for_each_client_id_to_which_no_level_appl
 def test_users_of_one_client_id_share_the_default_and_who_has_none_is_free() -> None:
     quotas = ClientQuotas(client_id_defaults={PRODUCER_BYTE_RATE: 9.0})
 
-    one, same, other = (quotas.limiter({}, PRODUCER_BYTE_RATE, *who, 0) for who in ("uc", "vc", "ud"))
+    first, same, other = (quotas.limiter({}, PRODUCER_BYTE_RATE, *who, 0) for who in ("uc", "vc", "ud"))
 
-    assert one is same
-    assert one is not other
+    assert first is same
+    assert first is not other
     assert quotas.limiter({}, PRODUCER_BYTE_RATE, "u", "", 0) is None, "QUO-5"

@@ -1,4 +1,4 @@
-"""A client quota holds over all brokers together: split by partitions, and by demand for a bounded number of limits."""
+"""A client quota limits all brokers together; it is split by partitions, a bounded number of limits by demand."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def limiter(made: InstanceAccounting, client_id: str = "a", limit: float = LIMIT
 
 
 def test_a_limit_is_split_by_partitions_and_the_limiter_knows_the_whole() -> None:
-    found = limiter(accounting())
-    assert (found.limit_per_s, found.whole_limit_per_s) == (LIMIT / 3, LIMIT)
+    client_limiter = limiter(accounting())
+    assert (client_limiter.limit_per_s, client_limiter.whole_limit_per_s) == (LIMIT / 3, LIMIT)
 
 
 def test_where_it_holds_on_each_broker_it_is_not_split() -> None:
-    found = limiter(accounting(Layout.of({1: 1, 2: 1, 3: 1}, None, "adaptive", is_shared=False)))
-    assert (found.limit_per_s, found.whole_limit_per_s) == (LIMIT, LIMIT)
+    client_limiter = limiter(accounting(Layout.of({1: 1, 2: 1, 3: 1}, None, "adaptive", is_shared=False)))
+    assert (client_limiter.limit_per_s, client_limiter.whole_limit_per_s) == (LIMIT, LIMIT)
 
 
 def test_a_broker_that_leads_everything_has_the_whole_limit() -> None:
@@ -63,14 +63,14 @@ def test_nobody_hears_of_a_limit_that_holds_nobody_back() -> None:
 
 def test_a_limit_that_holds_somebody_back_is_shared_out_and_the_answer_is_in_force() -> None:
     made = accounting()
-    found = limiter(made)
-    made.client_shares.on_delay(found, 0)
+    client_limiter = limiter(made)
+    made.client_shares.on_delay(client_limiter, 0)
     ((key, flow),) = list(made.client_shares)
     assert key == (PRODUCE, share_key("", "a"))
     flow.answered(THREE.basis(int(LIMIT)), 800_000, False, 10, 10)
-    assert found.limit_per_s == 800_000
-    assert limiter(made) is found
-    assert found.limit_per_s == 800_000, "whoever asks for it again finds it as it was given"
+    assert client_limiter.limit_per_s == 800_000
+    assert limiter(made) is client_limiter
+    assert client_limiter.limit_per_s == 800_000, "whoever asks for it again finds it as it was given"
 
 
 def test_an_answer_about_clients_that_never_came_here_waits_for_them() -> None:
@@ -84,21 +84,21 @@ def test_an_answer_about_clients_that_never_came_here_waits_for_them() -> None:
 
 def test_another_layout_or_limit_is_split_by_partitions_again() -> None:
     made = accounting()
-    found = limiter(made)
-    made.client_shares.on_delay(found, 0)
+    client_limiter = limiter(made)
+    made.client_shares.on_delay(client_limiter, 0)
     (flow,) = made.client_shares.flows.values()
     flow.answered(THREE.basis(int(LIMIT)), 800_000, False, 10, 10)
     made.client_shares.update(1, Layout.of({1: 1, 2: 2}, None, "adaptive"), 20)
-    assert found.limit_per_s == LIMIT / 3
+    assert client_limiter.limit_per_s == LIMIT / 3
     assert limiter(made, limit=300.0).limit_per_s == 100
 
 
 def test_invented_client_ids_take_no_more_than_the_places_there_are() -> None:
     made = accounting()
     for number in range(KEYS_MAX + 20):
-        found = limiter(made, f"client-{number}")
-        made.client_shares.on_delay(found, 0)
-        flow = made.client_shares.flows.get((PRODUCE, found.share_key))
+        client_limiter = limiter(made, f"client-{number}")
+        made.client_shares.on_delay(client_limiter, 0)
+        flow = made.client_shares.flows.get((PRODUCE, client_limiter.share_key))
         if flow is not None:
             flow.wanted_bps = 1
     assert len(made.client_shares.flows) == KEYS_MAX
@@ -123,8 +123,10 @@ def test_names_are_digests_of_one_size_that_tell_groups_apart() -> None:
 
 def test_other_quotas_hold_on_each_broker() -> None:
     made = accounting()
-    found = made.client_quotas.limiter({ANY_CLIENT: {CONSUMER_BYTE_RATE: LIMIT}}, CONSUMER_BYTE_RATE, "u", "a", 0)
-    assert found is not None
-    assert found.limit_per_s == LIMIT / 3
-    made.client_shares.apply("request_percentage", ("request_percentage", "u", "a"), found, 25.0, 0)
-    assert found.limit_per_s == found.whole_limit_per_s == 25.0
+    client_limiter = made.client_quotas.limiter(
+        {ANY_CLIENT: {CONSUMER_BYTE_RATE: LIMIT}}, CONSUMER_BYTE_RATE, "u", "a", 0
+    )
+    assert client_limiter is not None
+    assert client_limiter.limit_per_s == LIMIT / 3
+    made.client_shares.apply("request_percentage", ("request_percentage", "u", "a"), client_limiter, 25.0, 0)
+    assert client_limiter.limit_per_s == client_limiter.whole_limit_per_s == 25.0

@@ -1,4 +1,4 @@
-"""What clients want is estimated from how long they had to wait: simulated clients send as soon as they may."""
+"""Demand is estimated from the time that clients were delayed; simulated clients send as soon as they may."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def limited(share_bps: int) -> tuple[Limiter, FlowShare]:
 
 
 def closed_loop(limiter: Limiter, flow: FlowShare, *, connections: int, natural_bps: int, seconds: int) -> list[int]:
-    """`wanted_bps` of each second. All connections together would move `natural_bps` if nobody had to wait; each sends
-    its next batch when it was answered and the delay is over.
+    """Return `wanted_bps` of each second. Without delays all connections together would transfer `natural_bps`; each
+    sends its next batch once it was answered and the delay is over.
     """
     batch = 100 * KB
     service_ms = batch * 1000 * connections / natural_bps
@@ -45,12 +45,12 @@ def closed_loop(limiter: Limiter, flow: FlowShare, *, connections: int, natural_
 @pytest.mark.parametrize("natural_bps", [4 * MB, 10 * MB, 20 * MB])
 def test_of_one_client_it_is_what_the_client_would_move(natural_bps: int) -> None:
     wanted = closed_loop(*limited(2 * MB), connections=1, natural_bps=natural_bps, seconds=8)
-    assert all(abs(each - natural_bps) <= 0.2 * natural_bps for each in wanted[3:]), wanted
+    assert all(abs(bps - natural_bps) <= 0.2 * natural_bps for bps in wanted[3:]), wanted
 
 
 def test_of_many_clients_it_is_at_least_what_they_would_move_and_bounded() -> None:
     wanted = closed_loop(*limited(2 * MB), connections=40, natural_bps=20 * MB, seconds=8)
-    assert all(20 * MB <= each <= 1.2 * FREE_PART * 2 * MB for each in wanted[3:]), wanted
+    assert all(20 * MB <= bps <= 1.2 * FREE_PART * 2 * MB for bps in wanted[3:]), wanted
 
 
 @pytest.mark.parametrize("connections", [1, 40])

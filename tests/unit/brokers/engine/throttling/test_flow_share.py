@@ -1,4 +1,4 @@
-"""A broker's share is static, or what the flow master gave; without answers it falls back and never to more."""
+"""A broker's share is static or set by the flow master; without answers it falls back, and never increases."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_another_layout_is_static_at_once_and_says_nothing_of_demand_for_an_inte
 
 
 def test_a_layout_that_comes_again_gives_back_nothing_that_was_given_up_in_it() -> None:
-    """Somebody who saw nothing in between still has it."""
+    """A broker that did not see the layout in between still holds the share that was given up."""
     flow = shared()
     flow.answered(BASIS, MB, False, 1_000, 1_010)
     flow.rebase(BOUGHT, MB // 2, BASIS + 1, "adaptive", 1_100)
@@ -101,7 +101,7 @@ def test_a_layout_that_comes_again_gives_back_nothing_that_was_given_up_in_it() 
 
 
 def test_what_was_admitted_under_a_large_share_is_not_owed_under_a_small_one() -> None:
-    """Ten seconds of 18 MB/s would be four minutes of 0.7 MB/s."""
+    """Otherwise ten seconds at 18 MB/s would be owed for four minutes at 0.7 MB/s."""
     flow = shared()
     assert flow.limiter is not None
     flow.answered(BASIS, 18 * MB, False, 0, 0)
@@ -150,7 +150,7 @@ def test_whoever_is_idle_and_has_its_static_share_is_heard_of_no_more() -> None:
 
 
 def test_what_was_reported_and_not_answered_is_reported_again() -> None:
-    """The flow master would wait for it."""
+    """Otherwise the flow master would wait for the report."""
     flow = shared()
     flow.rebase(BOUGHT, STATIC, BASIS + 1, "adaptive", 100)
     flow.report()

@@ -1,4 +1,4 @@
-"""The ledger: whose limit it was, refusals, totals by cause, and the minutes that are collected."""
+"""The traffic ledger: the limit that throttled, refusals, totals by cause, and the collected minutes."""
 
 from __future__ import annotations
 

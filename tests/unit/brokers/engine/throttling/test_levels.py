@@ -1,4 +1,4 @@
-"""What an instance has becomes counters that only grow, and none of it is counted twice."""
+"""Levels of an instance (stored bytes, partitions, connections) become monotonic counters, each amount counted once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from brokers.contract.usage import LEVEL_INTERVAL_MS
 from brokers.engine.throttling.levels import ELAPSED_MS_MAX, MS_PER_HOUR, Increment, InstanceLevels, LevelMeters
 
 INSTANCE = "ins-aaaaaaaa"
-# A minute before a full hour, so that the first sample ends the hour it began in.
+# One interval before a full hour, so that the first sample ends the hour that it began in.
 BEGAN_MS = 500_000 * MS_PER_HOUR - LEVEL_INTERVAL_MS
 
 
@@ -62,9 +62,9 @@ def test_however_it_is_sampled_less_than_a_unit_is_missing_and_nothing_is_too_mu
         now_ms += elapsed_ms
         stored_byte_ms += elapsed_ms * stored_bytes
         partition_ms += elapsed_ms * partitions
-        for found in sample(meter, now_ms, stored_bytes=stored_bytes, partitions=partitions):
-            assert found.amount > 0
-            counted[found.level] += found.amount
+        for increment in sample(meter, now_ms, stored_bytes=stored_bytes, partitions=partitions):
+            assert increment.amount > 0
+            counted[increment.level] += increment.amount
     assert 0 <= stored_byte_ms - counted["stored"] * MS_PER_HOUR < MS_PER_HOUR
     assert 0 <= partition_ms - counted["partitions"] * 1_000 < 1_000
 
@@ -78,7 +78,7 @@ def test_an_hours_increments_of_connections_are_its_highest_sample(samples: list
         now_ms += elapsed_ms
         hour = (BEGAN_MS + now_ms - 1) // MS_PER_HOUR
         highest[hour] = max(highest[hour], connections)
-        for found in sample(meter, now_ms, connections=connections):
-            counted[hour] += found.amount
+        for increment in sample(meter, now_ms, connections=connections):
+            counted[hour] += increment.amount
     first = BEGAN_MS // MS_PER_HOUR
     assert {hour: count for hour, count in highest.items() if hour > first and count} == counted

@@ -1,4 +1,4 @@
-"""Mistakes that would let limits fail in one direction or the other: the simulation of serial clients finds each."""
+"""Planted faults by which limits would pass too much or too little: the simulation of serial clients finds each."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def parts_alone(patch: pytest.MonkeyPatch) -> None:
-    """A broker never hears of the whole limit: one busy broker gets a third."""
+    """Plant: brokers never use the whole limit; one busy broker gets a third."""
     patch.setattr(Pool, "debt_ms", lambda self, now_ms, later_bytes=0: DELAY_MS_MAX)
 
 
 def charges_lost(patch: pytest.MonkeyPatch) -> None:
-    """The flow master takes no charge for what it was: brokers never owe anything."""
+    """Plant: the flow master ignores the amount of a charge; brokers never owe anything."""
     charge = PoolLedger.charge
 
     def nothing(self: PoolLedger, key: Any, line: Any, now_ms: int, silent_bps: int = 0) -> Any:
@@ -37,7 +37,7 @@ def charges_lost(patch: pytest.MonkeyPatch) -> None:
 
 
 def debt_not_asked(patch: pytest.MonkeyPatch) -> None:
-    """Each request is admitted, as on a new connection before debts were asked there."""
+    """Plant: each request is admitted without a check of the debt."""
     patch.setattr(Limiter, "debt_ms", lambda self, now_ms, later=0: 0)
 
 

@@ -1,4 +1,4 @@
-"""Several brokers share one limit through the flow master's pace: what was bought passes, and no more."""
+"""Several brokers share one limit through the flow master: together they pass the purchased rate, and no more."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_without_answers_the_own_part_holds_alone_again() -> None:
 
 
 def test_what_the_pool_paid_is_paid_on_the_broker_as_well() -> None:
-    """Otherwise a broker that had the whole limit for a minute would owe two minutes when others begin."""
+    """Otherwise a broker that used the whole limit for a minute would owe two minutes once others start."""
     made = pool()
     limiter = pooled(made)
     for now_ms in range(0, 60_000, 100):
@@ -119,13 +119,13 @@ def test_a_pool_that_is_left_has_no_say() -> None:
     assert not made.unsent_bytes
 
 
-# -- what is sent ------------------------------------------------------------------------------------------------------
+# -- charges sent ------------------------------------------------------------------------------------------------------
 
 
 def test_a_limit_in_use_is_charged_each_second_and_one_that_is_waited_for_soon() -> None:
     outbox = PoolOutbox()
     hurried: list[bool] = []
-    outbox.on_hurry = lambda: hurried.append(True)
+    outbox.on_request_due = lambda: hurried.append(True)
     made = pool(outbox)
     made.charge(10)
     assert outbox.take(0) == [made]
@@ -216,15 +216,15 @@ def test_invented_clients_of_one_instance_take_no_more_than_its_places() -> None
 def test_serial_clients_get_what_was_bought_and_nobody_gets_more(
     shape: str, data: st.DataObject, trip_ms: int, seed: int
 ) -> None:
-    """One request at a time, each as soon as it is let, of 1 KB to 1 MB under 0.05 to 50 MB/s."""
+    """Clients send one request of 1 KB to 1 MB at a time, each as soon as they may, under 0.05 to 50 MB/s."""
     cases = [case for case in sharing_serial.cases() if case[0] == shape]
     _, size_bytes, limit_bps = data.draw(st.sampled_from(cases))
     outcome = sharing_serial.run(shape, size_bytes, limit_bps, trip_ms, seed)
-    # What was admitted into debt before is paid in the time that is looked at, and the other way round.
+    # Requests admitted into debt before the observed time are paid within it, and the other way round.
     span_s = max(20.0, 17 * size_bytes / limit_bps)
     assert outcome.got >= 0.98 - 3 * size_bytes / limit_bps / span_s
     lag_s = (trip_ms + CHARGE_INTERVAL_MS + TICK_MS) / 1000
-    # Three brokers admit on their own reckoning until the answer is there.
+    # Three brokers admit by their own accounts until the answer arrives.
     assert outcome.most <= 1.015 + 0.6 * lag_s + 0.3 * size_bytes / limit_bps
 
 

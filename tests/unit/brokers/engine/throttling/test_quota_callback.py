@@ -1,4 +1,4 @@
-"""Limits of clients that somebody else's code decides (QUO-76): what it answers, and whatever else it does."""
+"""Client limits from a quota callback of the operator (QUO-76): valid answers, and misbehaving callbacks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INSTANCE = "ins-aaaaaaaa"
 
 
 class ByTeam:
-    """Users are called team.name; each team has one limit in each instance. `clients` asks for what is stored."""
+    """A callback for users named team.name; each team has one limit per instance, other users the stored quotas."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.limits: dict[str, float | None] = {"batch": float(settings.get("team.batch", 100)), "web": None}
@@ -41,7 +41,7 @@ class ByTeam:
 
 
 class Hostile(ByTeam):
-    """Does what no callback should, by user."""
+    """A callback that misbehaves in a way that depends on the user."""
 
     def quota_tags(self, quota: str, instance_id: str, user: str, client_id: str) -> Mapping[str, str] | None:
         if user == "long":
@@ -70,12 +70,12 @@ def test_clients_with_the_same_tags_share_the_limit_of_the_tags() -> None:
     registry = AccountingRegistry(callback=SafeCallback(ByTeam({"team.batch": "50"}), Clock()))
     quotas = registry.of(INSTANCE).client_quotas
 
-    item, two = (quotas.limiter(STORED, PRODUCER_BYTE_RATE, f"batch.{name}", name, 0) for name in ("a", "b"))
+    first, second = (quotas.limiter(STORED, PRODUCER_BYTE_RATE, f"batch.{name}", name, 0) for name in ("a", "b"))
 
-    assert item is two
-    assert item is not None
-    assert (item.limit_per_s, item.rule.level, item.rule.entity) == (50.0, None, None)
-    assert registry.of("ins-bbbbbbbb").client_quotas.limiter(STORED, PRODUCER_BYTE_RATE, "batch.a", "a", 0) is not item
+    assert first is second
+    assert first is not None
+    assert (first.limit_per_s, first.rule.level, first.rule.entity) == (50.0, None, None)
+    assert registry.of("ins-bbbbbbbb").client_quotas.limiter(STORED, PRODUCER_BYTE_RATE, "batch.a", "a", 0) is not first
 
 
 def test_no_limit_is_no_limit_and_no_tags_are_what_is_set() -> None:
@@ -87,10 +87,10 @@ def test_no_limit_is_no_limit_and_no_tags_are_what_is_set() -> None:
 
 @pytest.mark.parametrize("user", ["raises", "negative", "infinite", "no_number", "no_float", "long"])
 def test_whatever_it_does_the_client_quotas_that_are_set_hold(user: str) -> None:
-    found = limiter(Hostile({}), user)
+    client_limiter = limiter(Hostile({}), user)
 
-    assert found is not None
-    assert (found.limit_per_s, found.rule.level) == (7.0, 8)
+    assert client_limiter is not None
+    assert (client_limiter.limit_per_s, client_limiter.rule.level) == (7.0, 8)
 
 
 def test_one_that_fails_again_and_again_is_left_alone_for_a_while() -> None:

@@ -1,4 +1,4 @@
-"""What is kept of topics that could not be made for clients."""
+"""The record of automatic topic creations that failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copying within a limit: the rate is held, and who is told to wait is told a time that suffices (QUO-60 to QUO-62)."""
+"""Throttled replication: the rate stays within the limit, and a delay is long enough (QUO-60 to QUO-62)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from brokers.engine.throttling.replication import DELAY_MS_MAX, UNLIMITED, Repli
 
 MB = 1_000_000
 HALF_MINUTE_MS = 30_000
-# What followers ask for of one partition.
+# The most that followers fetch of one partition.
 CHUNK_BYTES_MAX = 1 << 20
 
 
@@ -41,7 +41,7 @@ def test_a_quiet_time_is_not_saved_up_for_longer_than_the_windows() -> None:
 
 
 def test_a_batch_larger_than_all_windows_allow_is_paid_for_to_the_end() -> None:
-    """A megabyte at 10 kB/s takes its 100 seconds, not those 11 that the rate is measured over."""
+    """A megabyte at 10 kB/s takes 100 seconds, not the 11 seconds over which the rate is measured."""
     throttle = ReplicationThrottle(10_000)
     throttle.record(1 * MB, 0)
     assert all(throttle.is_exceeded(now_ms) for now_ms in range(0, 99_000, 500))
@@ -57,7 +57,7 @@ def test_a_higher_limit_is_in_force_at_once() -> None:
 
 
 def test_a_lower_limit_counts_what_is_in_the_windows_and_makes_no_hours_of_it() -> None:
-    """QUO-7: the windows' bytes against the limit of now; behind them nothing takes longer than it would have."""
+    """QUO-7: the bytes in the windows are measured against the present limit; later copies are not slowed."""
     throttle = ReplicationThrottle(100 * MB)
     for second in range(10):
         throttle.record(100 * MB, second * 1_000)
@@ -89,7 +89,7 @@ def test_whoever_waits_as_told_stays_at_the_limit(limit: int, pieces: list[int])
             now_ms += delay_ms
         throttle.record(piece, now_ms)
         copied += piece
-        # One piece may begin while the rate is within the limit; a window of grace is QUO-62's.
+        # One chunk may begin while the rate is within the limit; QUO-62 allows one window more.
         assert copied - piece <= limit * (now_ms + 1_000) / 1_000 + 1
 
 
@@ -100,7 +100,7 @@ def test_whoever_waits_as_told_stays_at_the_limit(limit: int, pieces: list[int])
 )
 @settings(max_examples=60)
 def test_the_mean_over_any_half_minute_is_the_limit(limit: int, batch: int, pauses_ms: list[int]) -> None:
-    """QUO-62, for who has always more to copy, batch by batch in chunks, and looks a little later than it was told."""
+    """QUO-62, for a follower that always has more to copy, in chunks of batches, and polls later than it was told."""
     throttle = ReplicationThrottle(limit)
     chunk = max(batch, min(CHUNK_BYTES_MAX, throttle.chunk_bytes) // batch * batch)
     now_ms, copied = 0, [(0, 0)]
@@ -109,7 +109,7 @@ def test_the_mean_over_any_half_minute_is_the_limit(limit: int, batch: int, paus
             now_ms += delay_ms + pauses_ms[len(copied) % len(pauses_ms)]
         throttle.record(chunk, now_ms)
         copied.append((now_ms, chunk))
-    # A window's grace at the begin, and what was given in one go at the end.
+    # One window more at the start, and one chunk at the end.
     most = limit * (HALF_MINUTE_MS + 1_000) / 1_000 + chunk + 1
     since, inside = 0, 0
     for at_ms, count in copied:

@@ -1,4 +1,4 @@
-"""An instance's requests may keep a broker busy for its share of the time, whatever they are (QUO-21)."""
+"""The limit on the share of a broker's time that the requests of an instance may take (QUO-21)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What coordinators write for an instance is paid for out of its bandwidth."""
+"""Records of coordinators are charged to the bandwidth of their instance."""
 
 from __future__ import annotations
 

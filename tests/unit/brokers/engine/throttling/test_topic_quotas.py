@@ -14,7 +14,7 @@ from brokers.engine.throttling.topic_quotas import TopicQuotas
 def asked(
     quotas: TopicQuotas, leaders: dict[int, int], *, limit_bps: int = 1_000, broker: int = 1, topic: str = "orders"
 ) -> Limiter | None:
-    """For a topic that is another one each time."""
+    """Return the limiter of a topic that is a new object each time."""
     return quotas.limiter(topic, PRODUCER_BYTE_RATE, limit_bps, object(), lambda: leaders, broker, 0)
 
 

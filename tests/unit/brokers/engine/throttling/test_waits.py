@@ -1,4 +1,4 @@
-"""Connections and requests wait until a limiter is paid, in order, and no longer when less is owed."""
+"""Connections and requests wait in order until the debt of a limiter is paid, and end early if it shrinks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Timer:
 
 
 class Clock:
-    """A loop whose time is moved by the test."""
+    """An event loop whose time the test moves."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -57,7 +57,7 @@ class _Over:
 
 
 class AtOnce:
-    """An instance that used little of the loop."""
+    """A loop share that runs work at once."""
 
     def now_or_in_turn(self, work: Callable[[], object]) -> _Over:
         work()
@@ -65,7 +65,7 @@ class AtOnce:
 
 
 class InLine:
-    """An instance that queues: its work runs when the test says so."""
+    """A loop share that queues work until the test runs it."""
 
     is_over = False
 

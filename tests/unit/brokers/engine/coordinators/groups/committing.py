@@ -1,4 +1,4 @@
-"""What tests of offsets ask a shard, and the answers without their wrapping."""
+"""Helpers for tests of offsets: requests to a shard, with unwrapped replies."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ def commit(
     instance: str | None = None,
     retention_ms: int = -1,
 ) -> Call:
-    """As `member`, or as somebody who is none."""
-    asked = (-1 if member is None else member.generation) if generation is None else generation
+    """Commit offsets as `member`, or as a client outside the group if None."""
+    commit_generation = (-1 if member is None else member.generation) if generation is None else generation
     who = ("" if member is None else member.id) if member_id is None else member_id
     return shard.ask(
-        lambda machine, now, _: machine.offsets.commit(now, group, asked, who, instance, commits, retention_ms), group
+        lambda machine, now, _: machine.offsets.commit(
+            now, group, commit_generation, who, instance, commits, retention_ms
+        ),
+        group,
     )
 
 
@@ -61,7 +64,7 @@ def end_transaction(shard: Shard, *, committed: bool, producer: Producer = PRODU
 
 
 class _Read:
-    """A call whose replies are positions, with their lines."""
+    """A call whose replies are unwrapped to `[(topic, [Fetched])]`."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -69,7 +72,7 @@ class _Read:
     @property
     def replies(self) -> list[Any]:
         return [
-            [(topic, list(lines)) for topic, lines in reply] if isinstance(reply, list) else reply
+            [(topic, list(positions)) for topic, positions in reply] if isinstance(reply, list) else reply
             for reply in self._call.replies
         ]
 
@@ -81,16 +84,16 @@ def fetch(
     group: str = GROUP,
     require_stable: bool = False,
 ) -> _Read:
-    """Replies as `[(topic, [Fetched])]`."""
+    """Fetch offsets; replies are `[(topic, [Fetched])]`."""
     call = shard.ask(lambda machine, now, _: machine.offsets.fetch(group, wanted, require_stable=require_stable), group)
     return _Read(call)
 
 
 def fetched(shard: Shard, partition: int = 0, topic: str = TOPIC, **more: Any) -> Fetched:
     (reply,) = fetch(shard, [(topic, [partition])], **more).replies
-    ((_, (line,)),) = reply
-    assert isinstance(line, Fetched)
-    return line
+    ((_, (position,)),) = reply
+    assert isinstance(position, Fetched)
+    return position
 
 
 def offset_of(shard: Shard, partition: int = 0, topic: str = TOPIC, **more: Any) -> int:
@@ -99,7 +102,7 @@ def offset_of(shard: Shard, partition: int = 0, topic: str = TOPIC, **more: Any)
 
 def everything(shard: Shard, group: str = GROUP) -> dict[tuple[str, int], int]:
     (reply,) = fetch(shard, group=group).replies
-    return {(topic, line.partition): line.offset for topic, lines in reply for line in lines}
+    return {(topic, position.partition): position.offset for topic, positions in reply for position in positions}
 
 
 def delete_group(shard: Shard, group: str = GROUP) -> Call:
@@ -115,7 +118,7 @@ def exists(shard: Shard, group: str = GROUP) -> bool:
 
 
 def append(shard: Shard, *records: StateRecord) -> None:
-    """As a broker of before would have; a reload finds it."""
+    """Append records to the log past the state machine, as an earlier broker would have; only a reload finds them."""
     batch = build_batch([Record(0, record.key, record.value) for record in records])
     shard.log.append(batch, shard.loop.now(), NO_VERIFICATION_TOKEN)
     shard.log.replicate()

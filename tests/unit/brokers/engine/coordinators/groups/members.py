@@ -1,4 +1,4 @@
-"""A shard of groups over a log in memory, and members that talk to it. Time moves when a test says so."""
+"""A shard of groups over a log in memory, and members that send requests to it. The test moves the time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RANGE = (("range", b"r"),)
 
 
 class Shard:
-    """`at_once`: whatever is appended is committed."""
+    """A shard of groups; with `at_once`, every append is committed immediately."""
 
     def __init__(self, *, at_once: bool = True, log: FakeLog | None = None, **settings: Any) -> None:
         self.loop = FakeLoop()
@@ -38,7 +38,7 @@ class Shard:
         self.lead()
 
     def lead(self) -> None:
-        """As if this broker were elected: everything comes from the log."""
+        """Elect this broker: its state is loaded from the log."""
         self.log.is_led = True
         self.log.leader_epoch += 1
         self.runtime.lead(self.log)
@@ -63,7 +63,7 @@ class Shard:
         return self.group().state
 
     def ask(self, operation: Any, id: str = GROUP) -> Call:
-        """`replies` of the call has the reply once it is there."""
+        """Run an operation and return its call; `replies` holds the reply once there is one."""
         call = Call()
         reply = self.runtime.perform(id, operation, call.ticket)
         if reply is not REPLY_PENDING:
@@ -72,12 +72,12 @@ class Shard:
         return call
 
     def advance(self, by_ms: int) -> None:
-        """By this long, and a bit: deadlines come up a little late."""
+        """Advance the time by `by_ms` plus the grain of the timers, by which deadlines fire late."""
         self.loop.advance(by_ms + ALARM_GRAIN_MS)
 
 
 class Member:
-    """`id` and `generation` are what it was last told."""
+    """A group member; `id` and `generation` are those of the last reply."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Member:
         return self.shard.ask(lambda machine, now, ticket: machine.join(now, ticket, request), self.group)
 
     def take(self, call: Call) -> JoinReply:
-        """Its part in a generation, out of the answer to its join."""
+        """Take over member id, generation and leadership from the reply to a join."""
         (reply,) = call.replies
         assert isinstance(reply, JoinReply)
         assert reply.error == 0, reply
@@ -141,9 +141,11 @@ class Member:
         return self.shard.ask(lambda machine, now, ticket: machine.sync(now, ticket, request), self.group)
 
     def heartbeat(self, generation: int | None = None, **changes: Any) -> int:
-        asked = self.generation if generation is None else generation
+        heartbeat_generation = self.generation if generation is None else generation
         who = {"member_id": self.id, "group_instance_id": self.instance, **changes}
-        call = self.shard.ask(lambda machine, now, ticket: machine.heartbeat(now, self.group, asked, **who), self.group)
+        call = self.shard.ask(
+            lambda machine, now, ticket: machine.heartbeat(now, self.group, heartbeat_generation, **who), self.group
+        )
         (code,) = call.replies
         assert isinstance(code, int)
         return code
@@ -157,12 +159,12 @@ def leave(shard: Shard, *leavers: Leaver, group: str = GROUP) -> Call:
 
 
 def complete(*members: Member) -> None:
-    """All of them in one stable generation, each with its own id for an assignment."""
+    """Bring all members into one stable generation; the assignment of each is its id."""
     waiting: dict[Member, Call] = {}
     for member in members:
         waiting[member] = member.join()
         for earlier in members[: members.index(member)]:
-            # Whoever is in already follows a rebalance.
+            # Members that have joined already follow the rebalance.
             if waiting[earlier].replies:
                 earlier.take(waiting[earlier])
                 waiting[earlier] = earlier.join()
@@ -176,7 +178,7 @@ def complete(*members: Member) -> None:
 
 
 def error(call: Call) -> int:
-    """Of the one reply that there is."""
+    """Return the error code of the call's only reply."""
     (reply,) = call.replies
     return int(reply.error)
 

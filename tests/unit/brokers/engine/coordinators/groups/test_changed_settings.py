@@ -1,4 +1,4 @@
-"""Settings of groups that an operator changes while the broker coordinates. Time moves when a test says so."""
+"""Settings of groups that an operator changes while the broker coordinates."""
 
 from __future__ import annotations
 

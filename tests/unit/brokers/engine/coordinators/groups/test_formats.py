@@ -101,7 +101,7 @@ def test_a_group_without_members_has_no_protocol_and_no_leader() -> None:
         ("0002" + "0000000000000005" + "00016d" + "0000000000000009", OffsetValue(5, -1, "m", 9)),
         ("0003" + "0000000000000005" + "00000002" + "00016d" + "0000000000000009", OffsetValue(5, 2, "m", 9)),
         ("0004" + "0000000000000005" + "00000002" + "026d" + "0000000000000009" + "00", OffsetValue(5, 2, "m", 9)),
-        # With a tagged field of a later release.
+        # A tagged field of a later release.
         (
             "0004" + "0000000000000005" + "00000002" + "026d" + "0000000000000009" + "01" + "0003" + "aabbcc",
             OffsetValue(5, 2, "m", 9),
@@ -143,7 +143,7 @@ def test_a_group_is_read_in_every_version(version: int) -> None:
         (
             MEMBER._replace(
                 group_instance_id="i-1" if version >= 3 else None,
-                # Before there was one of its own, the session's counted.
+                # Version 0 has no rebalance time-out; the session time-out applies.
                 rebalance_timeout_ms=60_000 if version >= 1 else 10_000,
             ),
         ),

@@ -1,7 +1,7 @@
-"""Members that do whatever comes to their minds, under coordinators that come and go (GRP-5…20).
+"""Members that act at random under coordinators that move (GRP-5…20).
 
-Whatever happens: a generation is one (one leader, one protocol, and who is in it was told so), assignments arrive as
-the leader gave them, nobody waits for two things at once or for ever, and a load comes to what there was.
+Invariants: a generation has one leader and one protocol and every member was told of it; assignments arrive as the
+leader gave them; no member has two requests pending, or one for ever; a load restores the state.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PROTOCOLS = (
     (("range", b"r"), ("sticky", b"s")),
 )
 EXAMPLES = depth.number_from("PENSTOCK_GROUP_EXAMPLES", short=20, long=60)
-# The first two have a name of their own.
+# The first members are static.
 STATICS = 2
 SLOTS = 5
 slots = st.integers(0, SLOTS - 1)
@@ -49,7 +49,7 @@ class GroupRegistry(RuleBasedStateMachine):
         ]
         self.joins: list[tuple[Member, str, Call]] = []
         self.syncs: list[tuple[Member, int, str, Call]] = []
-        # By generation, under one coordinator: who leads, with which protocol, and who was told to be in.
+        # Leader and protocol by generation, under the present coordinator.
         self.generations: dict[int, tuple[str, str | None]] = {}
         self.given: dict[tuple[int, str], bytes] = {}
         self.offers = 0
@@ -70,7 +70,7 @@ class GroupRegistry(RuleBasedStateMachine):
 
     @rule(slot=slots)
     def restart(self, slot: int) -> None:
-        """It forgets its id, and what it waits for."""
+        """Restart a member: it forgets its id and its pending requests."""
         member = self.members[slot]
         member.id, member.generation, member.leads = "", -1, False
 
@@ -121,7 +121,7 @@ class GroupRegistry(RuleBasedStateMachine):
 
     @rule(some=st.sets(slots, min_size=2), syncing=st.booleans())
     def follow(self, some: set[int], syncing: bool) -> None:
-        """As well-behaved clients do: with an id, all together, the leader's assignment last."""
+        """Join as well-behaved clients do: with an id, all together, the leader's assignment last."""
         for _ in range(2):
             for slot in sorted(some):
                 if not any(member is self.members[slot] for member, _, _ in self.joins):
@@ -258,7 +258,7 @@ class GroupRegistry(RuleBasedStateMachine):
             assert all(member.sync_ticket is None for member in members)
 
     def teardown(self) -> None:
-        """Nobody waits for ever."""
+        """Check that no request waits for ever."""
         if not hasattr(self, "shard"):
             return
         self.shard.log.refuses = 0

@@ -1,4 +1,4 @@
-"""What is in the log is what another coordinator goes on with (GRP-24, GRP-25)."""
+"""Another coordinator restores the groups from the log (GRP-24, GRP-25)."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ def test_members_go_on_under_the_next_coordinator_without_noticing() -> None:
 
 def test_members_have_a_whole_session_to_find_the_next_coordinator_and_no_more() -> None:
     shard = Shard()
-    item, two = Member(shard), Member(shard)
-    complete(item, two)
+    first, second = Member(shard), Member(shard)
+    complete(first, second)
     shard.advance(SESSION_MS - 100)
     shard.reload()
 
     shard.advance(SESSION_MS - 1_000)
-    assert item.heartbeat() == 0
+    assert first.heartbeat() == 0
     shard.advance(1_000)
 
-    assert (item.heartbeat(), two.heartbeat()) == (REBALANCING, UNKNOWN)
+    assert (first.heartbeat(), second.heartbeat()) == (REBALANCING, UNKNOWN)
 
 
 def test_a_generation_that_was_not_written_down_is_forgotten_with_its_coordinator() -> None:
     shard = Shard()
-    item, two = Member(shard), Member(shard)
-    complete(item)
-    joined = two.join()
-    item.take(item.join())
-    two.take(joined)
+    first, second = Member(shard), Member(shard)
+    complete(first)
+    joined = second.join()
+    first.take(first.join())
+    second.take(joined)
 
     shard.reload()
 
     assert (shard.state, shard.group().generation) == (State.STABLE, 1)
-    assert item.heartbeat() == 22
-    assert two.heartbeat() == UNKNOWN
+    assert first.heartbeat() == 22
+    assert second.heartbeat() == UNKNOWN
 
 
 def test_whoever_waits_is_told_that_somebody_else_coordinates() -> None:
     shard = Shard()
-    item, two, three = Member(shard), Member(shard), Member(shard)
-    complete(item, two)
-    joining = three.join()
+    first, second, third = Member(shard), Member(shard), Member(shard)
+    complete(first, second)
+    joining = third.join()
     another = Member(shard, group="ins-bbbbbbbb.h")
     late = Member(shard, group="ins-bbbbbbbb.h")
     complete(another)

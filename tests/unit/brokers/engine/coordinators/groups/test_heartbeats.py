@@ -1,4 +1,4 @@
-"""Heartbeats keep a member in; who is not heard from goes (GRP-13, GRP-14)."""
+"""Heartbeats keep a member in its group; a member without them is removed (GRP-13, GRP-14)."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ def test_who_is_heard_from_within_its_session_stays() -> None:
 
 def test_who_is_not_heard_from_is_out_and_the_others_rebalance() -> None:
     shard = Shard()
-    item, two = Member(shard), Member(shard)
-    complete(item, two)
+    first, second = Member(shard), Member(shard)
+    complete(first, second)
     shard.advance(SESSION_MS - 1_000)
-    item.heartbeat()
+    first.heartbeat()
 
     shard.advance(1_000)
 
-    assert (item.heartbeat(), two.heartbeat()) == (REBALANCING, UNKNOWN)
+    assert (first.heartbeat(), second.heartbeat()) == (REBALANCING, UNKNOWN)
 
 
 def test_a_member_whose_last_sign_was_long_after_its_timer_was_set_goes_a_session_after_that() -> None:
     shard = Shard()
-    item, two = Member(shard), Member(shard, session_timeout_ms=SESSION_MS * 10)
-    complete(item, two)
+    first, second = Member(shard), Member(shard, session_timeout_ms=SESSION_MS * 10)
+    complete(first, second)
     shard.advance(SESSION_MS - 100)
-    assert item.heartbeat() == 0
+    assert first.heartbeat() == 0
 
     shard.advance(SESSION_MS - 100)
-    assert two.heartbeat() == 0
+    assert second.heartbeat() == 0
     shard.advance(200)
 
-    assert two.heartbeat() == REBALANCING
+    assert second.heartbeat() == REBALANCING
 
 
 def test_the_last_members_expiry_empties_the_group() -> None:

@@ -1,4 +1,4 @@
-"""JoinGroup: ids, refusals, and who makes a group rebalance (GRP-5…8)."""
+"""JoinGroup: member ids, refusals, and joins that make a group rebalance (GRP-5…8)."""
 
 from __future__ import annotations
 
@@ -74,16 +74,16 @@ def test_an_id_that_was_given_out_is_no_member_yet() -> None:
 
 def test_whoever_was_given_an_id_is_waited_for() -> None:
     shard = Shard()
-    item, two = Member(shard), Member(shard, needs_id=True)
-    complete(item)
-    (reply,) = two.join().replies
-    two.id = reply.member_id
+    first, second = Member(shard), Member(shard, needs_id=True)
+    complete(first)
+    (reply,) = second.join().replies
+    second.id = reply.member_id
 
-    rejoined = item.join()
+    rejoined = first.join()
     assert rejoined.replies == []
 
-    joined = two.join()
-    assert item.take(rejoined).generation == two.take(joined).generation == 2
+    joined = second.join()
+    assert first.take(rejoined).generation == second.take(joined).generation == 2
 
 
 def test_an_id_that_nobody_has_is_unknown_in_an_unknown_group_and_in_a_known_one() -> None:
@@ -127,11 +127,11 @@ def test_who_has_nothing_in_common_with_the_members_stays_out(changes: dict[str,
 
 def test_the_protocol_is_what_all_support_and_most_like_best() -> None:
     shard = Shard()
-    item = Member(shard, protocols=(("sticky", b"1"), ("range", b"2")))
-    two = Member(shard, protocols=(("range", b"3"), ("sticky", b"4"), ("cooperative", b"")))
-    three = Member(shard, protocols=(("cooperative", b""), ("range", b"5"), ("sticky", b"6")))
+    first = Member(shard, protocols=(("sticky", b"1"), ("range", b"2")))
+    second = Member(shard, protocols=(("range", b"3"), ("sticky", b"4"), ("cooperative", b"")))
+    third = Member(shard, protocols=(("cooperative", b""), ("range", b"5"), ("sticky", b"6")))
 
-    complete(item, two, three)
+    complete(first, second, third)
 
     assert shard.group().protocol == "range"
 
@@ -194,18 +194,18 @@ def test_between_join_and_sync_a_change_sends_those_back_who_wait_for_assignment
 
 def test_a_call_that_is_repeated_while_it_waits_is_answered_once_for_each() -> None:
     shard = Shard()
-    item, two = Member(shard), Member(shard)
-    complete(item, two)
-    item.join()
-    assert two.heartbeat() == REBALANCING
-    first = item.join()
+    leader, follower = Member(shard), Member(shard)
+    complete(leader, follower)
+    leader.join()
+    assert follower.heartbeat() == REBALANCING
+    first = leader.join()
     assert first.replies == []
 
-    second = item.join()
+    second = leader.join()
     assert error(first) == REBALANCING
 
-    joined = two.join()
-    assert item.take(second).generation == two.take(joined).generation
+    joined = follower.join()
+    assert leader.take(second).generation == follower.take(joined).generation
 
 
 def test_who_joined_for_the_first_time_and_was_never_answered_is_given_up_in_the_end() -> None:

@@ -1,4 +1,4 @@
-"""LeaveGroup, one by one and in batches (GRP-15, GRP-20)."""
+"""LeaveGroup, of single members and in batches (GRP-15, GRP-20)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def codes(shard: Shard, *leavers: Leaver) -> list[int]:
 
 def test_when_a_member_leaves_the_others_rebalance() -> None:
     shard = Shard()
-    item, two = Member(shard), Member(shard)
-    complete(item, two)
+    first, second = Member(shard), Member(shard)
+    complete(first, second)
 
-    assert codes(shard, Leaver(two.id)) == [0]
+    assert codes(shard, Leaver(second.id)) == [0]
 
-    assert item.heartbeat() == REBALANCING
-    assert item.take(item.join()).generation == 3
+    assert first.heartbeat() == REBALANCING
+    assert first.take(first.join()).generation == 3
 
 
 def test_each_of_a_batch_is_told_how_it_went() -> None:
     shard = Shard()
-    item, static = Member(shard), Member(shard, instance="pod")
-    complete(item, static)
+    dynamic, static = Member(shard), Member(shard, instance="pod")
+    complete(dynamic, static)
 
     sent = codes(
         shard,
@@ -39,8 +39,8 @@ def test_each_of_a_batch_is_told_how_it_went() -> None:
         Leaver(""),
         Leaver("pod-x", "pod"),
         Leaver(static.id, "other"),
-        Leaver(item.id),
-        Leaver(item.id),
+        Leaver(dynamic.id),
+        Leaver(dynamic.id),
         Leaver("", "pod"),
         Leaver("", "pod"),
     )
@@ -63,15 +63,15 @@ def test_a_batch_is_one_rebalance_and_at_most_one_record() -> None:
 
 def test_whoever_was_given_an_id_can_give_it_back() -> None:
     shard = Shard()
-    item, two = Member(shard), Member(shard, needs_id=True)
-    complete(item)
-    (reply,) = two.join().replies
-    again = item.join()
+    first, second = Member(shard), Member(shard, needs_id=True)
+    complete(first)
+    (reply,) = second.join().replies
+    again = first.join()
 
     assert codes(shard, Leaver(reply.member_id)) == [0]
 
-    # Nobody is awaited any more.
-    assert item.take(again).generation == 2
+    # The group waits for no other member.
+    assert first.take(again).generation == 2
 
 
 def test_a_static_member_may_leave_by_its_id_alone() -> None:
@@ -85,24 +85,24 @@ def test_a_static_member_may_leave_by_its_id_alone() -> None:
 
 def test_the_call_of_a_member_that_leaves_is_answered() -> None:
     shard = Shard()
-    item, two = Member(shard), Member(shard)
-    complete(item, two)
-    waiting = item.join()
+    first, second = Member(shard), Member(shard)
+    complete(first, second)
+    waiting = first.join()
 
-    codes(shard, Leaver(item.id))
+    codes(shard, Leaver(first.id))
 
     assert error(waiting) == UNKNOWN
 
 
 def test_when_everybody_else_has_joined_again_the_last_ones_departure_ends_the_rebalance() -> None:
     shard = Shard()
-    item, two = Member(shard), Member(shard)
-    complete(item, two)
-    waiting = item.join()
+    first, second = Member(shard), Member(shard)
+    complete(first, second)
+    waiting = first.join()
 
-    codes(shard, Leaver(two.id))
+    codes(shard, Leaver(second.id))
 
-    assert item.take(waiting).generation == 3
+    assert first.take(waiting).generation == 3
 
 
 def test_of_a_group_that_nobody_knows_nobody_can_leave() -> None:

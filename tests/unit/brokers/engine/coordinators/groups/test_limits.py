@@ -1,4 +1,4 @@
-"""Nothing that a tenant can make grow grows without end (GRP-7)."""
+"""Everything that a tenant can make grow has a limit (GRP-7)."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_a_static_member_comes_back_to_its_seat_in_a_full_group() -> None:
 
 def test_in_a_join_phase_whoever_comes_last_is_one_too_many() -> None:
     shard = Shard(members_max=2)
-    item, two = Member(shard), Member(shard)
-    complete(item, two)
-    first = item.join()
+    leader, follower = Member(shard), Member(shard)
+    complete(leader, follower)
+    first = leader.join()
     newcomer = Member(shard)
     taken = newcomer.join()
 
-    assert error(two.join()) == FULL
-    assert item.take(first).generation == newcomer.take(taken).generation == 3
+    assert error(follower.join()) == FULL
+    assert leader.take(first).generation == newcomer.take(taken).generation == 3
 
 
 def test_ids_that_were_given_out_are_seats() -> None:
@@ -102,34 +102,34 @@ def test_groups_that_are_gone_make_room_and_leave_nothing_behind() -> None:
 def test_the_limits_of_an_instance_count_over_all_shards_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_limits, "GROUPS_PER_INSTANCE_MAX", 4)
     led = LedGroups(lambda: 4)
-    one, two = (GroupMachine(GroupSettings, led=led) for _ in range(2))
-    one.groups.obtain("ins-aaaaaaaa.a", 0)
-    assert two.groups.has_room("ins-aaaaaaaa.b")
-    two.groups.obtain("ins-aaaaaaaa.b", 0)
+    first, second = (GroupMachine(GroupSettings, led=led) for _ in range(2))
+    first.groups.obtain("ins-aaaaaaaa.a", 0)
+    assert second.groups.has_room("ins-aaaaaaaa.b")
+    second.groups.obtain("ins-aaaaaaaa.b", 0)
 
-    # Half of the partitions are led here, and another broker grants the other half.
-    assert not one.groups.has_room("ins-aaaaaaaa.c")
-    assert one.groups.has_room("ins-bbbbbbbb.c")
+    # This broker leads half of the partitions, so that it grants half of the limit.
+    assert not first.groups.has_room("ins-aaaaaaaa.c")
+    assert first.groups.has_room("ins-bbbbbbbb.c")
     third = GroupMachine(GroupSettings, led=led)
-    assert one.groups.has_room("ins-aaaaaaaa.c")
+    assert first.groups.has_room("ins-aaaaaaaa.c")
     third.unload()
-    two.unload()
-    assert not one.groups.has_room("ins-aaaaaaaa.c")
+    second.unload()
+    assert not first.groups.has_room("ins-aaaaaaaa.c")
 
 
 def test_an_instance_has_so_many_members_in_all_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_limits, "MEMBERS_PER_INSTANCE_MAX", 2)
     monkeypatch.setattr(coordinator_limits, "MEMBERS_FLOOR", 1)
     shard = Shard()
-    item = Member(shard, group="ins-aaaaaaaa.a")
-    complete(item)
+    member = Member(shard, group="ins-aaaaaaaa.a")
+    complete(member)
     assert error(Member(shard, group="ins-aaaaaaaa.b", needs_id=True).join()) == 79
 
     assert error(Member(shard, group="ins-aaaaaaaa.c").join()) == FULL
     assert error(Member(shard, group="ins-aaaaaaaa.c", needs_id=True).join()) == FULL
     complete(Member(shard, group="ins-bbbbbbbb.theirs"))
-    complete(item)
-    shard.advance(SESSION_MS)  # nobody came with the id that was given out
+    complete(member)
+    shard.advance(SESSION_MS)  # no member joined with the id that was given out
     complete(Member(shard, group="ins-aaaaaaaa.c"))
 
 
@@ -157,13 +157,13 @@ def test_one_member_says_only_so_much_about_itself(changes: dict[str, object]) -
 def test_all_members_together_say_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "GROUP_METADATA_BYTES_MAX", 2_000)
     shard = Shard()
-    item = Member(shard, protocols=(("range", bytes(1_000)),))
-    complete(item)
+    member = Member(shard, protocols=(("range", bytes(1_000)),))
+    complete(member)
 
     assert error(Member(shard, protocols=(("range", bytes(1_000)),)).join()) == FULL
-    # Whoever is in may replace what it said.
-    assert item.join(protocols=(("range", bytes(1_900)),)).replies[0].error == 0
-    assert error(item.join(protocols=(("range", bytes(2_000)),))) == FULL
+    # A member may replace its own protocols.
+    assert member.join(protocols=(("range", bytes(1_900)),)).replies[0].error == 0
+    assert error(member.join(protocols=(("range", bytes(2_000)),))) == FULL
 
 
 def test_a_static_member_that_comes_back_says_it_instead_of_what_it_said_before(
@@ -185,15 +185,15 @@ def test_all_groups_of_an_instance_hold_only_so_much_and_those_of_others_are_not
     monkeypatch.setattr(coordinator_limits, "MEMBER_BYTES_FLOOR", 1)
     shard = Shard()
     protocols = (("range", bytes(3_000)),)
-    item = Member(shard, protocols=protocols)
-    complete(item)
+    member = Member(shard, protocols=protocols)
+    complete(member)
 
     assert error(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another").join()) == FULL
     assert error(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another", needs_id=True).join()) == FULL
     complete(Member(shard, protocols=protocols, group="ins-bbbbbbbb.theirs"))
-    # Whoever is in may go on.
-    complete(item)
-    item.leave()
+    # Present members may go on.
+    complete(member)
+    member.leave()
     complete(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another"))
 
 
@@ -228,11 +228,11 @@ def test_who_has_the_longest_name_comes_back_by_the_id_that_it_was_given() -> No
 
 def test_what_is_counted_goes_with_those_it_was_counted_for() -> None:
     shard = Shard()
-    item, two = Member(shard), Member(shard, protocols=(("range", b"longer"), ("sticky", b"")))
-    complete(item, two)
-    two.leave()
-    item.take(item.join())
-    item.sync({item.id: b""})
+    first, second = Member(shard), Member(shard, protocols=(("range", b"longer"), ("sticky", b"")))
+    complete(first, second)
+    second.leave()
+    first.take(first.join())
+    first.sync({first.id: b""})
     assert dict(shard.group().offered) == {"range": 1}
     assert shard.group().metadata_bytes == len("range") + 1
 

@@ -1,4 +1,4 @@
-"""Offsets that nobody needs any more (GRP-26), and what ended without anybody telling the coordinator."""
+"""Expiry of offsets (GRP-26), and deleted topics and instances that the coordinator was not told of."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.unit.brokers.engine.coordinators.groups.test_subscriptions import sub
 DAY_MS = 86_400_000
 RETENTION_MS = 7 * DAY_MS
 CHECK_MS = 600_000
-# A deletion follows the look that found it.
+# A deletion follows the check that found it.
 STEP_MS = 1_000
 
 
@@ -39,13 +39,13 @@ def shard() -> Shard:
 
 
 def days(shard: Shard, number: float) -> None:
-    """Nobody's session lasts that long."""
+    """Advance the time by a number of days without heartbeats, so that all sessions expire."""
     shard.loop.now_ms += int(number * DAY_MS)
     shard.advance(2 * CHECK_MS)
 
 
 def retention_days(shard: Shard, number: int, *members: Member) -> None:
-    """With heartbeats as often as the coordinator looks for old offsets."""
+    """Advance the time by a number of days; `members` send heartbeats throughout."""
     for _ in range(number * DAY_MS // (6 * CHECK_MS)):
         shard.loop.now_ms += 6 * CHECK_MS
         for member in members:
@@ -223,7 +223,7 @@ def test_an_expiry_that_is_refused_comes_up_again(shard: Shard) -> None:
     assert not exists(shard)
 
 
-# -- what nobody told --------------------------------------------------------------------------------------------------
+# -- deletions that went unnoticed -------------------------------------------------------------------------------------
 
 
 class Image:

@@ -36,7 +36,7 @@ def shard() -> Shard:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some ten deletions in one."""
+    """Limit a batch to about ten deletions."""
     monkeypatch.setattr(removals, "BATCH_KEY_BYTES_MAX", 400)
 
 

@@ -1,4 +1,4 @@
-"""Commits and fetches: who may, what is remembered, and what a reload makes of it (GRP-21…23)."""
+"""Commits and fetches: permission, stored values, and values after a reload (GRP-21…23)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stable(shard: Shard) -> tuple[Shard, Member]:
     return shard, member
 
 
-# -- what is remembered ------------------------------------------------------------------------------------------------
+# -- stored values -----------------------------------------------------------------------------------------------------
 
 
 def test_what_was_committed_is_fetched(shard: Shard) -> None:
@@ -122,7 +122,7 @@ def test_a_retention_beyond_all_times_is_for_ever(shard: Shard) -> None:
     assert held.topics[TOPIC][0].expire_timestamp_ms == (1 << 63) - 1
 
 
-# -- when it may be told -----------------------------------------------------------------------------------------------
+# -- stable offsets ----------------------------------------------------------------------------------------------------
 
 
 def test_a_commit_is_answered_when_it_is_replicated() -> None:
@@ -171,7 +171,7 @@ def test_a_refused_append_is_told_as_the_coordinators_clients_know_it(shard: Sha
     assert everything(shard) == {(TOPIC, 0): 5}
 
 
-# -- who may -----------------------------------------------------------------------------------------------------------
+# -- permission --------------------------------------------------------------------------------------------------------
 
 
 def test_without_a_generation_anybody_may_commit_where_nobody_is(shard: Shard) -> None:
@@ -248,7 +248,7 @@ def test_who_commits_lives(stable: tuple[Shard, Member]) -> None:
     assert shard.state is State.EMPTY
 
 
-# -- how much ----------------------------------------------------------------------------------------------------------
+# -- limits ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_an_instance_may_not_have_groups_without_number(shard: Shard, monkeypatc
     put(shard, 0, 5, group="ins-bbbbbbbb.another")
 
 
-# -- what others may have written --------------------------------------------------------------------------------------
+# -- records of other versions -----------------------------------------------------------------------------------------
 
 
 def test_an_offset_of_a_later_version_leaves_the_one_before(shard: Shard) -> None:

@@ -27,7 +27,7 @@ UNSTABLE = Fetched(0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 @pytest.fixture(params=[False, True], ids=["live", "reloaded"])
 def reloads(request: pytest.FixtureRequest) -> bool:
-    """Whether the coordinator moves between the commit and the marker."""
+    """Parametrise tests by whether the coordinator moves between the commit and the marker."""
     return bool(request.param)
 
 
@@ -184,7 +184,7 @@ def test_two_transactions_of_one_producer_one_after_the_other(shard: Shard, relo
     assert offset_of(shard) == 5
 
 
-# -- who may -----------------------------------------------------------------------------------------------------------
+# -- permission --------------------------------------------------------------------------------------------------------
 
 
 def test_clients_that_say_nothing_of_themselves_may_commit_in_a_living_group(shard: Shard) -> None:

@@ -1,5 +1,5 @@
-"""Any sequence of commits, transactions, deletions, expiries, refusals and moves of the coordinator comes to what a
-dictionary says (GRP-21…27, TXN-9).
+"""Random sequences of commits, transactions, deletions, expiries, refusals and moves of the coordinator give the
+offsets that a dictionary holds (GRP-21…27, TXN-9).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOPICS = ("ins-aaaaaaaa.t", "ins-aaaaaaaa.u")
 
 groups = st.sampled_from(GROUPS)
 topics = st.sampled_from(TOPICS)
-# Few, so that different things happen to the same ones.
+# Few, so that operations often meet on the same partition.
 PARTITIONS = 2
 partitions = st.integers(0, PARTITIONS - 1)
 keys = st.tuples(topics, partitions)
@@ -47,14 +47,12 @@ class Entry(NamedTuple):
     offset: int
     committed_ms: int
     expire_ms: int | None
-    # When it was written, of all writes.
+    # Sequence number of the write.
     turn: int
 
 
 class OffsetsModel(RuleBasedStateMachine):
-    """The model knows of each group what is committed and what each producer holds back; writes are numbered, and the
-    later one counts.
-    """
+    """A model of the committed and pending offsets of each group; writes are numbered, and the latest one wins."""
 
     @initialize()
     def begin(self) -> None:
@@ -62,7 +60,7 @@ class OffsetsModel(RuleBasedStateMachine):
         self.committed: dict[tuple[str, tuple[str, int]], Entry] = {}
         self.pending: dict[int, dict[tuple[str, tuple[str, int]], Entry]] = {}
         self.turn = 0
-        # Deletions go in small batches, so that many of them take several.
+        # Small batches, so that many deletions take several.
         self.patched, removals.BATCH_KEY_BYTES_MAX = removals.BATCH_KEY_BYTES_MAX, 60  # type: ignore[misc]
 
     def teardown(self) -> None:
@@ -154,7 +152,7 @@ class OffsetsModel(RuleBasedStateMachine):
         self.shard.ask(lambda machine, now, _: machine.removals.topics_deleted(now, [topic]))
         self.shard.advance(STEP_MS)
         for group in GROUPS:
-            # Nobody commits for topics of others.
+            # Clients commit only for topics of their own instance.
             for partition in range(PARTITIONS):
                 if group.startswith("ins-aaaaaaaa"):
                     self.remove(group, (topic, partition))
@@ -162,7 +160,7 @@ class OffsetsModel(RuleBasedStateMachine):
     @rule(by_ms=st.integers(0, RETENTION_MS))
     def time_passes(self, by_ms: int) -> None:
         self.shard.advance(by_ms)
-        # A look at all of them within this time, and the deletions after it.
+        # All groups are checked within this time; deletions follow.
         self.shard.advance(CHECK_MS + STEP_MS)
         now_ms = self.shard.loop.now().wall_ms
         for (group, key), entry in list(self.committed.items()):
@@ -170,7 +168,7 @@ class OffsetsModel(RuleBasedStateMachine):
             if self.is_held(group, key):
                 continue
             if over_ms <= now_ms:
-                # Whether the last look came before its time is not for the model to say.
+                # The model does not predict whether the last check came before the expiry.
                 late = now_ms - over_ms >= 2 * CHECK_MS
                 if late or (key[0], key[1]) not in everything(self.shard, group):
                     del self.committed[group, key]
@@ -198,8 +196,8 @@ class OffsetsModel(RuleBasedStateMachine):
     def what_a_transaction_holds_is_unstable(self) -> None:
         for held in self.pending.values():
             for group, (topic, partition) in held:
-                line = fetched(self.shard, partition, topic, group=group, require_stable=True)
-                assert line.error == ErrorCode.UNSTABLE_OFFSET_COMMIT
+                position = fetched(self.shard, partition, topic, group=group, require_stable=True)
+                assert position.error == ErrorCode.UNSTABLE_OFFSET_COMMIT
 
     @invariant()
     def the_sums_agree(self) -> None:

@@ -1,4 +1,4 @@
-"""The join phase: what begins it, how long it lasts, and whom it ends with (GRP-8 to GRP-11, GRP-17)."""
+"""The join phase: its start, its duration and the members at its end (GRP-8 to GRP-11, GRP-17)."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ UNKNOWN, REBALANCING = 25, 27
 
 def test_a_new_group_waits_for_others_before_its_first_generation() -> None:
     shard = Shard(initial_rebalance_delay_ms=DELAY_MS)
-    item, two = Member(shard), Member(shard)
-    first = item.join()
+    first, second = Member(shard), Member(shard)
+    first_join = first.join()
     shard.loop.advance(DELAY_MS - 100)
-    second = two.join()
-    assert first.replies == []
+    second_join = second.join()
+    assert first_join.replies == []
 
     shard.advance(100)
-    # Somebody came meanwhile: once more as long.
-    assert first.replies == []
+    # A member joined meanwhile, which extends the phase.
+    assert first_join.replies == []
 
     shard.advance(DELAY_MS)
-    assert item.take(first).generation == two.take(second).generation == 1
+    assert first.take(first_join).generation == second.take(second_join).generation == 1
 
 
 def test_a_new_group_that_nobody_else_joins_begins_after_the_delay() -> None:
@@ -63,58 +63,58 @@ def test_newcomers_put_a_first_generation_off_until_the_rebalance_timeout_at_mos
 
 def test_a_rebalance_ends_when_everybody_has_joined_again() -> None:
     shard = Shard(initial_rebalance_delay_ms=0)
-    item, two, three = Member(shard), Member(shard), Member(shard)
-    complete(item, two)
-    newcomer = three.join()
-    again = item.join()
+    first, second, third = Member(shard), Member(shard), Member(shard)
+    complete(first, second)
+    newcomer = third.join()
+    again = first.join()
     assert newcomer.replies == again.replies == []
 
-    last = two.join()
+    last = second.join()
 
-    generations = {member.take(call).generation for member, call in ((item, again), (two, last), (three, newcomer))}
+    generations = {member.take(call).generation for member, call in ((first, again), (second, last), (third, newcomer))}
     assert generations == {3}
-    assert [member.leads for member in (item, two, three)] == [True, False, False]
+    assert [member.leads for member in (first, second, third)] == [True, False, False]
 
 
 def test_only_the_leader_is_told_who_the_members_are() -> None:
     shard = Shard()
-    item, two = Member(shard), Member(shard, protocols=(("range", b"two"),))
-    complete(item)
-    call = two.join()
-    to_leader = item.take(item.join())
-    to_follower = two.take(call)
+    first, second = Member(shard), Member(shard, protocols=(("range", b"two"),))
+    complete(first)
+    call = second.join()
+    to_leader = first.take(first.join())
+    to_follower = second.take(call)
 
-    assert {member.member_id: member.metadata for member in to_leader.members} == {item.id: b"r", two.id: b"two"}
+    assert {member.member_id: member.metadata for member in to_leader.members} == {first.id: b"r", second.id: b"two"}
     assert to_follower.members == ()
-    assert to_follower.leader == item.id
+    assert to_follower.leader == first.id
 
 
 def test_who_has_not_joined_again_in_time_is_out_and_somebody_else_leads() -> None:
     shard = Shard()
-    item, two = Member(shard, session_timeout_ms=REBALANCE_MS * 2), Member(shard)
-    complete(item, two)
-    call = two.join(protocols=(("range", b"changed"),))
+    first, second = Member(shard, session_timeout_ms=REBALANCE_MS * 2), Member(shard)
+    complete(first, second)
+    call = second.join(protocols=(("range", b"changed"),))
 
     shard.advance(REBALANCE_MS)
 
-    assert two.take(call).generation == 3
-    assert two.leads
-    assert item.heartbeat() == UNKNOWN
-    assert list(shard.group().members) == [two.id]
+    assert second.take(call).generation == 3
+    assert second.leads
+    assert first.heartbeat() == UNKNOWN
+    assert list(shard.group().members) == [second.id]
 
 
 def test_the_longest_rebalance_timeout_counts() -> None:
     shard = Shard()
-    item = Member(shard, session_timeout_ms=REBALANCE_MS * 9, rebalance_timeout_ms=REBALANCE_MS * 3)
-    two = Member(shard)
-    complete(item, two)
-    call = two.join(protocols=(("range", b"changed"),))
+    first = Member(shard, session_timeout_ms=REBALANCE_MS * 9, rebalance_timeout_ms=REBALANCE_MS * 3)
+    second = Member(shard)
+    complete(first, second)
+    call = second.join(protocols=(("range", b"changed"),))
 
     shard.advance(REBALANCE_MS * 3 - 1_000)
     assert call.replies == []
 
     shard.advance(1_000)
-    assert two.take(call).generation == 3
+    assert second.take(call).generation == 3
 
 
 def test_static_members_stay_when_they_are_late_but_the_rebalance_is_put_off_while_nobody_joins() -> None:
@@ -134,19 +134,19 @@ def test_static_members_stay_when_they_are_late_but_the_rebalance_is_put_off_whi
 
 def test_a_rebalance_that_was_put_off_ends_a_rebalance_timeout_later_with_who_came_meanwhile() -> None:
     shard = Shard()
-    item, two = (Member(shard, instance=name, session_timeout_ms=REBALANCE_MS * 9) for name in ("a", "b"))
+    first, second = (Member(shard, instance=name, session_timeout_ms=REBALANCE_MS * 9) for name in ("a", "b"))
     dynamic = Member(shard, session_timeout_ms=REBALANCE_MS * 9)
-    complete(item, two, dynamic)
+    complete(first, second, dynamic)
     dynamic.join(protocols=(("range", b"changed"),))
     dynamic.leave()
     shard.advance(REBALANCE_MS)
-    call = two.join()
+    call = second.join()
     assert call.replies == []
 
     shard.advance(REBALANCE_MS)
 
-    assert two.take(call).leader == two.id
-    assert set(shard.group().members) == {item.id, two.id}
+    assert second.take(call).leader == second.id
+    assert set(shard.group().members) == {first.id, second.id}
 
 
 def test_a_group_that_everybody_left_is_empty_in_another_generation_and_that_is_written_down() -> None:
@@ -188,19 +188,19 @@ def test_a_group_is_empty_even_if_that_cannot_be_written_down() -> None:
 
 def test_who_joins_while_the_first_members_are_awaited_and_leaves_again_does_not_end_the_wait() -> None:
     shard = Shard(initial_rebalance_delay_ms=DELAY_MS)
-    item, two = Member(shard, needs_id=True), Member(shard)
-    (reply,) = item.join().replies
-    item.id = reply.member_id
-    joined = item.join()
-    waiting = two.join()
-    item.leave()
+    first, second = Member(shard, needs_id=True), Member(shard)
+    (reply,) = first.join().replies
+    first.id = reply.member_id
+    joined = first.join()
+    waiting = second.join()
+    first.leave()
 
     assert error(joined) == UNKNOWN
     assert waiting.replies == []
 
     shard.advance(DELAY_MS)
     shard.advance(DELAY_MS)
-    assert two.take(waiting).generation == 1
+    assert second.take(waiting).generation == 1
 
 
 def test_a_join_phase_that_everybody_deserts_ends_empty() -> None:
@@ -219,33 +219,35 @@ def test_a_join_phase_that_everybody_deserts_ends_empty() -> None:
 
 def test_heartbeats_tell_members_of_a_rebalance_and_keep_them_in() -> None:
     shard = Shard()
-    item, two = Member(shard), Member(shard)
-    complete(item, two)
-    item.join()
+    first, second = Member(shard), Member(shard)
+    complete(first, second)
+    first.join()
 
     for _ in range(5):
         shard.advance(SESSION_MS - 1_000)
-        assert two.heartbeat() == REBALANCING
+        assert second.heartbeat() == REBALANCING
 
     assert len(shard.group().members) == 2
 
 
-# What may happen to a stable group of `one`, who leads, and `two`.
+# Events in a stable group of two members, of which the first leads.
 REBALANCES: Final[dict[str, Callable[[Shard, Member, Member], object]]] = {
-    "somebody joins": lambda shard, one, two: Member(shard).join(),
-    "a follower leaves": lambda shard, one, two: two.leave(),
-    "the leader joins again": lambda shard, one, two: one.join(),
-    "the leader has other topics": lambda shard, one, two: one.join(protocols=[("range", b"other")]),
-    "a follower has other topics": lambda shard, one, two: two.join(protocols=[("range", b"other")]),
-    "a follower offers more": lambda shard, one, two: two.join(protocols=[("range", b"r"), ("sticky", b"s")]),
+    "somebody joins": lambda shard, leader, follower: Member(shard).join(),
+    "a follower leaves": lambda shard, leader, follower: follower.leave(),
+    "the leader joins again": lambda shard, leader, follower: leader.join(),
+    "the leader has other topics": lambda shard, leader, follower: leader.join(protocols=[("range", b"other")]),
+    "a follower has other topics": lambda shard, leader, follower: follower.join(protocols=[("range", b"other")]),
+    "a follower offers more": lambda shard, leader, follower: follower.join(
+        protocols=[("range", b"r"), ("sticky", b"s")]
+    ),
 }
 CALM: Final[dict[str, Callable[[Shard, Member, Member], object]]] = {
-    "a follower joins again as it was": lambda shard, one, two: two.join(),
-    "a member has no protocol in common": lambda shard, one, two: Member(shard, protocols=[("x", b"")]).join(),
-    "a member with an id nobody gave": lambda shard, one, two: Member(shard).join(member_id="nobody"),
-    "a heartbeat": lambda shard, one, two: two.heartbeat(),
-    "a member asks for its assignment again": lambda shard, one, two: two.sync(),
-    "somebody leaves who is not in": lambda shard, one, two: Member(shard).leave(),
+    "a follower joins again as it was": lambda shard, leader, follower: follower.join(),
+    "a member has no protocol in common": lambda shard, leader, follower: Member(shard, protocols=[("x", b"")]).join(),
+    "a member with an id nobody gave": lambda shard, leader, follower: Member(shard).join(member_id="nobody"),
+    "a heartbeat": lambda shard, leader, follower: follower.heartbeat(),
+    "a member asks for its assignment again": lambda shard, leader, follower: follower.sync(),
+    "somebody leaves who is not in": lambda shard, leader, follower: Member(shard).leave(),
 }
 
 
@@ -253,28 +255,28 @@ CALM: Final[dict[str, Callable[[Shard, Member, Member], object]]] = {
 def test_a_group_rebalances_when_its_members_change_and_not_otherwise(what: str) -> None:
     """GRP-8, GRP-17."""
     shard = Shard()
-    item, two = Member(shard), Member(shard)
-    complete(item, two)
-    assert item.leads
+    leader, follower = Member(shard), Member(shard)
+    complete(leader, follower)
+    assert leader.leads
 
-    {**REBALANCES, **CALM}[what](shard, item, two)
+    {**REBALANCES, **CALM}[what](shard, leader, follower)
 
     rebalances = what in REBALANCES
     assert shard.state is (State.PREPARING if rebalances else State.STABLE)
     if what != "the leader joins again" and what != "the leader has other topics":
-        assert item.heartbeat() == (REBALANCING if rebalances else 0)
+        assert leader.heartbeat() == (REBALANCING if rebalances else 0)
 
 
 def test_a_member_that_is_not_heard_from_makes_the_group_rebalance() -> None:
     """GRP-14, GRP-17."""
     shard = Shard()
-    item, two = Member(shard), Member(shard)
-    complete(item, two)
+    first, second = Member(shard), Member(shard)
+    complete(first, second)
     shard.advance(SESSION_MS // 2)
-    assert item.heartbeat() == 0
+    assert first.heartbeat() == 0
 
     shard.advance(SESSION_MS // 2)
 
     assert shard.state is State.PREPARING
-    assert item.heartbeat() == REBALANCING
-    assert two.heartbeat() == UNKNOWN
+    assert first.heartbeat() == REBALANCING
+    assert second.heartbeat() == UNKNOWN

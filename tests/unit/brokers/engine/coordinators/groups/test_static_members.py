@@ -1,4 +1,4 @@
-"""Members with a name of their own come back to their place (GRP-18, GRP-19, GRP-20)."""
+"""Static members return to their place in the group (GRP-18, GRP-19, GRP-20)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def group_of_static_leader(shard: Shard) -> tuple[Member, Member]:
 
 
 def restarted(member: Member, **more: object) -> Member:
-    """The same process again: it knows its name and nothing else."""
+    """Return the member after a restart of its process: same instance id and protocols, no member id."""
     return Member(member.shard, instance=member.instance, protocols=member.protocols, **more)
 
 
@@ -246,7 +246,7 @@ def test_static_members_that_miss_a_rebalance_stay_until_they_do_not_sync() -> N
 
 
 def test_a_member_that_needs_no_time_and_does_not_come_keeps_nobody_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While only static members are left that do not join, the phase is put off, not tried again at once."""
+    """While only static members are missing, the join phase is extended, and not retried in a busy loop."""
     shard = Shard()
     staying = Member(shard, instance="pod-0", rebalance_timeout_ms=0, session_timeout_ms=60_000)
     complete(staying)

@@ -1,4 +1,4 @@
-"""Which topics members read, out of their own words (GRP-28)."""
+"""Topics that members read, decoded from their protocol metadata (GRP-28)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from instances.naming import internal_topic
 
 
 def subscription(*topics: str, version: int = 0, rest: bytes = b"\xff\xff\xff\xff") -> bytes:
-    """As clients write it: the version, the topics, and what a version adds."""
+    """Encode a subscription as clients do: version, topics, and the fields that a version adds."""
     names = b"".join(len(name.encode()).to_bytes(2, "big") + name.encode() for name in topics)
     return version.to_bytes(2, "big", signed=True) + len(topics).to_bytes(4, "big") + names + rest
 

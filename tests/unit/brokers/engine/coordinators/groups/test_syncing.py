@@ -1,4 +1,4 @@
-"""SyncGroup: assignments go out exactly as the leader gave them, once they are written down (GRP-12)."""
+"""SyncGroup: assignments go out exactly as the leader gave them, once they are committed (GRP-12)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STALE, INCONSISTENT, UNKNOWN, REBALANCING = 22, 23, 25, 27
 
 
 def two_in_generation_2(shard: Shard) -> tuple[Member, Member]:
-    """Leader and follower, joined and not synced."""
+    """Return leader and follower of generation 2, joined and not synced."""
     leader, follower = Member(shard, session_timeout_ms=REBALANCE_MS * 3), Member(shard)
     complete(leader)
     joined = follower.join()
@@ -167,11 +167,11 @@ def test_who_is_not_of_this_generation_gets_nothing(changes: dict[str, object], 
 
 def test_during_a_join_phase_there_is_nothing_to_sync() -> None:
     shard = Shard()
-    item, two = Member(shard), Member(shard)
-    complete(item, two)
-    item.join()
+    first, second = Member(shard), Member(shard)
+    complete(first, second)
+    first.join()
 
-    assert error(two.sync()) == REBALANCING
+    assert error(second.sync()) == REBALANCING
 
 
 def test_who_does_not_sync_within_the_rebalance_timeout_is_out() -> None:
@@ -213,7 +213,7 @@ def test_who_waits_for_its_assignment_does_not_lose_its_session() -> None:
     shard.advance(SESSION_MS - 1_000)
     assert leader.heartbeat() == 0
     shard.advance(1_000)
-    # From the answer on it is expected again.
+    # Its session starts again with the answer.
     assert follower.heartbeat() == UNKNOWN
 
 
@@ -247,21 +247,21 @@ def _heartbeat_until(shard: Shard, member: Member, for_ms: int) -> None:
 
 
 def test_an_assignment_is_the_members_own_affair() -> None:
-    """GRP-16: not even that two of them have the same partition is the broker's to judge; who is no member gets
-    nothing.
+    """GRP-16: the broker does not judge assignments, not even one partition given twice; a client that is no member
+    gets nothing.
     """
     shard = Shard()
-    item, two = Member(shard), Member(shard)
-    complete(item, two)
-    calls = {item: item.join(), two: two.join()}
+    first, second = Member(shard), Member(shard)
+    complete(first, second)
+    calls = {first: first.join(), second: second.join()}
     for member, call in calls.items():
         member.take(call)
     garbage = bytes(range(256))
 
-    waiting = two.sync()
-    leading = item.sync({item.id: garbage, two.id: garbage, "nobody": b"x"})
+    waiting = second.sync()
+    leading = first.sync({first.id: garbage, second.id: garbage, "nobody": b"x"})
 
     assert given(leading) == given(waiting) == garbage
     shard.reload()
-    assert [given(member.sync()) for member in (item, two)] == [garbage, garbage]
-    assert set(shard.group().members) == {item.id, two.id}
+    assert [given(member.sync()) for member in (first, second)] == [garbage, garbage]
+    assert set(shard.group().members) == {first.id, second.id}

@@ -1,4 +1,4 @@
-"""Who asks what a group has committed, or who is in it, waits for that group's own records and for nobody else's."""
+"""OffsetFetch and DescribeGroups wait for the pending records of their own group, and for no others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WANTED = [(TOPIC, [0])]
 
 @pytest.fixture
 def shard() -> Shard:
-    """GROUP has committed 5 and everybody has it; from here on nothing is replicated until somebody says so."""
+    """Return a shard where offset 5 of GROUP is committed; later appends stay uncommitted until the test replicates."""
     made = Shard()
     put(made, 0, 5)
     made.log.stops_committing()
@@ -52,10 +52,10 @@ def test_offsets_are_told_while_another_group_commits(shard: Shard) -> None:
 
 def test_offsets_are_not_told_before_they_are_committed(shard: Shard) -> None:
     commit(shard, Commit(TOPIC, 0, 6))
-    asked = fetch(shard, WANTED)
-    assert asked.replies == []
+    fetch_call = fetch(shard, WANTED)
+    assert fetch_call.replies == []
     shard.log.replicate()
-    assert sent(asked) == 6
+    assert sent(fetch_call) == 6
 
 
 def test_a_group_that_nobody_knows_is_told_to_be_none_at_once(shard: Shard) -> None:
@@ -65,21 +65,21 @@ def test_a_group_that_nobody_knows_is_told_to_be_none_at_once(shard: Shard) -> N
 
 def test_offsets_that_were_deleted_are_gone_when_everybody_knows(shard: Shard) -> None:
     deleting = shard.ask(lambda machine, now, ticket: machine.removals.delete_group(now, GROUP, ticket))
-    asked, described = fetch(shard, WANTED), describe(shard)
-    assert (deleting.replies, asked.replies, described.replies) == ([], [], [])
+    fetch_call, described = fetch(shard, WANTED), describe(shard)
+    assert (deleting.replies, fetch_call.replies, described.replies) == ([], [], [])
     shard.log.replicate()
     assert deleting.replies == [0]
-    assert sent(asked) == -1
+    assert sent(fetch_call) == -1
     assert described.replies == [DescribeReply(0, "Dead")]
 
 
 def test_a_group_begun_again_does_not_tell_early_that_its_offsets_are_deleted(shard: Shard) -> None:
     shard.ask(lambda machine, now, ticket: machine.removals.delete_group(now, GROUP, ticket))
     Member(shard).join()
-    asked = fetch(shard, WANTED)
-    assert asked.replies == []
+    fetch_call = fetch(shard, WANTED)
+    assert fetch_call.replies == []
     shard.log.replicate()
-    assert sent(asked) == -1
+    assert sent(fetch_call) == -1
 
 
 def test_an_offset_of_a_transaction_is_told_when_its_marker_is_committed(shard: Shard) -> None:
@@ -87,28 +87,28 @@ def test_an_offset_of_a_transaction_is_told_when_its_marker_is_committed(shard: 
     shard.log.replicate()
     marker = shard.log.mark(7, True)
     shard.runtime.marker_appended(0, 7, True, marker)
-    asked = fetch(shard, WANTED)
-    assert asked.replies == []
+    fetch_call = fetch(shard, WANTED)
+    assert fetch_call.replies == []
     shard.log.replicate()
-    assert sent(asked) == 9
+    assert sent(fetch_call) == 9
 
 
 def test_who_asked_for_too_long_is_told_that_the_coordinator_still_loads(shard: Shard) -> None:
-    """A consumer takes a time-out of OffsetFetch or SyncGroup for a fault that it cannot go on after."""
+    """Consumers treat a time-out of OffsetFetch or SyncGroup as fatal."""
     commit(shard, Commit(TOPIC, 0, 6))
-    asked = fetch(shard, WANTED)
+    fetch_call = fetch(shard, WANTED)
     shard.advance(COMMIT_MS)
-    assert asked.replies == [("failed", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
+    assert fetch_call.replies == [("failed", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
 
 
 def test_what_was_loaded_beyond_the_high_watermark_is_told_when_it_is_committed(shard: Shard) -> None:
     commit(shard, Commit(TOPIC, 0, 6))
     put_elsewhere = commit(shard, Commit(TOPIC, 0, 1), group=BUSY)
     shard.reload()
-    asked = fetch(shard, WANTED)
-    assert asked.replies == []
+    fetch_call = fetch(shard, WANTED)
+    assert fetch_call.replies == []
     shard.log.replicate()
-    assert sent(asked) == 6
+    assert sent(fetch_call) == 6
     assert put_elsewhere.replies == [("failed", 16)], "it waited for the coordinator before"
 
 
@@ -133,7 +133,8 @@ def test_an_assignment_is_told_again_while_offsets_are_committed() -> None:
 
 
 FORMER: Final[dict[str, Any]] = {"generation": 1, "member_id": "former", "instance": "one"}
-# What a client gives up for, asked by a static member under an id that is not its own (any more), or by somebody else.
+# Requests whose error is fatal to a client, with that error: from a static member with a stale or wrong member id, or
+# from another client.
 REFUSED_FOR_GOOD: Final[dict[str, tuple[Callable[[Shard, Member], Call], ErrorCode]]] = {
     "heartbeat": (
         lambda shard, member: shard.ask(
@@ -161,7 +162,7 @@ REFUSED_FOR_GOOD: Final[dict[str, tuple[Callable[[Shard, Member], Call], ErrorCo
 
 @pytest.mark.parametrize("request_", REFUSED_FOR_GOOD)
 def test_what_a_client_gives_up_for_is_told_by_who_still_coordinates(request_: str) -> None:
-    """Who was deposed may not know of the members there are by now (decision 76)."""
+    """A deposed coordinator may not know the present members (decision 76)."""
     ask, expected = REFUSED_FOR_GOOD[request_]
     shard = Shard(members_max=1 if request_ == "no seat" else 9)
     member = Member(shard, instance="one")

@@ -1,4 +1,4 @@
-"""One shard of the transaction coordinator under the real runtime, over a log in memory and a loop whose time somebody
+"""One shard of the transaction coordinator under the real runtime, over a log in memory and a loop whose time the test
 moves.
 
 coordinator = Coordinator()
@@ -42,7 +42,9 @@ class Producer(NamedTuple):
 
 
 class Coordinator:
-    """`committing` False leaves records uncommitted until `log.replicate()`. `sent` are the markers that it wants."""
+    """A shard of the transaction coordinator. Without `committing`, records stay uncommitted until `log.replicate()`;
+    `sent` are the marker requests that it made.
+    """
 
     def __init__(
         self,
@@ -80,7 +82,7 @@ class Coordinator:
         return shard.machine
 
     def ask(self, operation: Any) -> Any:
-        """The reply, or the Call that waits for it."""
+        """Run an operation; return its reply, or the Call that waits for it."""
         call = Call()
         reply = self.runtime.perform_at(0, operation, call.ticket)
         return call if reply is REPLY_PENDING else reply
@@ -88,7 +90,7 @@ class Coordinator:
     def initialise(
         self, transactional_id: str = "tx", expected: tuple[int, int] | None = None, timeout_ms: int = TIMEOUT_MS
     ) -> Any:
-        """Initialised, or the Call that waits for it."""
+        """Send InitProducerId; return replies.Initialised, or the Call that waits for it."""
 
         def attempt(fresh: int | None) -> Any:
             return self.ask(
@@ -108,7 +110,7 @@ class Coordinator:
         return self.ask(lambda machine, now, _: machine.add_partitions(*producer, partitions, now))
 
     def verify(self, producer: Producer, *partitions: PartitionKey) -> Any:
-        """Error codes, or the Call that waits for replies.Verified."""
+        """Return the error codes by partition, or the Call that waits for replies.Verified."""
         reply = self.ask(lambda machine, now, _: machine.verify_partitions(*producer, partitions))
         return reply.codes if isinstance(reply, Verified) else reply
 
@@ -119,10 +121,10 @@ class Coordinator:
         return self.ask(lambda machine, now, _: machine.markers_written(sent, partitions, now))
 
     def write_markers(self) -> None:
-        """Every leader answers."""
+        """Answer all marker requests on behalf of the leaders."""
         sent, self.sent = self.sent, []
-        for item in sent:
-            self.written(item, item.partitions)
+        for markers in sent:
+            self.written(markers, markers.partitions)
 
     def describe(self, transactional_id: str = "tx") -> Any:
         return self.ask(lambda machine, now, _: machine.describe(transactional_id))
@@ -141,7 +143,7 @@ class Coordinator:
             lambda machine, now, _: machine.list_transactions(instance, states, producer_ids, longer_than_ms, now)
         )
 
-    # -- what is in the log --------------------------------------------------------------------------------------------
+    # -- log -----------------------------------------------------------------------------------------------------------
 
     @property
     def records(self) -> list[tuple[str, TransactionMetadata | None]]:
@@ -160,7 +162,7 @@ class Coordinator:
         ]
 
     def successor(self, records: int | None = None) -> Coordinator:
-        """Another broker that took over, with the first so many batches of the log, all by default."""
+        """Return the coordinator of another broker that took over with the first `records` batches (default: all)."""
         log = FakeLog(leader_epoch=self.log.leader_epoch + 1, at_once=True)
         log.batches = self.log.batches[:records]
         log.high_watermark = log.end_offset
@@ -174,7 +176,7 @@ def _decoded(key: bytes, value: bytes | None) -> tuple[str, TransactionMetadata 
 
 
 def brought_to(state: State, coordinator: Coordinator | None = None) -> tuple[Coordinator, Producer]:
-    """A coordinator whose "tx" is in `state`, and the producer it knows."""
+    """Return a coordinator whose transaction "tx" is in `state`, and its producer."""
     coordinator = coordinator or Coordinator()
     producer = coordinator.begin()
     if state is not State.EMPTY:

@@ -1,4 +1,4 @@
-"""A decided transaction: its markers, its completion, what the client is told meanwhile (TXN-10…13)."""
+"""A decided transaction: its markers, its completion and the replies to the client meanwhile (TXN-10…13)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_markers_carry_the_epoch_of_the_coordinator() -> None:
 
 
 def test_a_transaction_completes_with_its_last_marker_and_never_before() -> None:
-    """TXN-12, TXN-13, TXN-29: a partition whose leader does not answer keeps no other from its marker."""
+    """TXN-12, TXN-13, TXN-29: a partition whose leader does not answer delays no other partition's marker."""
     coordinator, producer = brought_to(State.PREPARE_COMMIT)
     (markers,) = coordinator.sent
 
@@ -73,7 +73,7 @@ def test_markers_that_come_too_late_change_nothing() -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_what_was_written_for_one_outcome_does_not_count_for_the_next(committed: bool) -> None:
-    """The same producer in the same epoch, one transaction later."""
+    """The next transaction has the same producer and epoch."""
     coordinator, producer = brought_to(State.ONGOING)
     coordinator.end(producer, committed)
     (old,) = coordinator.sent
@@ -86,7 +86,7 @@ def test_what_was_written_for_one_outcome_does_not_count_for_the_next(committed:
 
 
 def test_a_transaction_without_partitions_completes_too() -> None:
-    """Kafka takes an AddPartitionsToTxn that names none."""
+    """Kafka accepts an AddPartitionsToTxn without partitions."""
     coordinator = Coordinator()
     producer = coordinator.begin()
     assert coordinator.add(producer) == 0
@@ -140,7 +140,7 @@ def test_a_refused_append_decides_nothing_and_is_told_in_a_coordinators_words(
 
 
 def test_a_commit_that_takes_too_long_is_not_known_and_comes_all_the_same() -> None:
-    """What is in the log counts; the client asks again until it is known."""
+    """The decision in the log stands; the client retries until the outcome is known."""
     coordinator, producer = brought_to(State.ONGOING)
     coordinator.log.stops_committing()
     call = coordinator.end(producer, committed=True)
@@ -163,8 +163,8 @@ def test_a_commit_that_takes_too_long_is_not_known_and_comes_all_the_same() -> N
 
 @pytest.mark.parametrize("state", [State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
 def test_a_deposed_coordinator_does_not_take_the_end_of_one_transaction_for_that_of_the_next(state: State) -> None:
-    """TXN-10: it knows of an end, and has not heard of the transaction that its successor began under the same epoch.
-    What it cannot have replicated it does not say.
+    """TXN-10: a deposed coordinator does not know the transaction that its successor began in the same epoch. It gives
+    no reply that needs a record it cannot replicate.
     """
     coordinator, producer = brought_to(state)
     coordinator.log.stops_committing()
@@ -202,20 +202,20 @@ def test_a_transaction_takes_so_many_partitions_and_no_more(monkeypatch: pytest.
 def test_the_open_transactions_of_an_instance_take_so_many_partitions_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also after a failover. What has ended counts no more, and nobody else is refused."""
+    """The limit also holds after a failover; completed transactions do not count, other instances are not affected."""
     monkeypatch.setattr(coordinator_limits, "OPEN_PARTITIONS_PER_INSTANCE_MAX", 3)
     monkeypatch.setattr(coordinator_limits, "OPEN_PARTITIONS_FLOOR", 1)
     coordinator = Coordinator()
-    item, two = coordinator.begin("ins-aaaaaaaa.one"), coordinator.begin("ins-aaaaaaaa.two")
-    assert coordinator.add(item, A, B) == 0
-    assert coordinator.add(two, A) == 0
+    first, second = coordinator.begin("ins-aaaaaaaa.one"), coordinator.begin("ins-aaaaaaaa.two")
+    assert coordinator.add(first, A, B) == 0
+    assert coordinator.add(second, A) == 0
     for now in (coordinator, coordinator.successor()):
-        assert now.add(two, B) == ErrorCode.POLICY_VIOLATION
-        assert now.add(two, A) == 0, "it is in"
+        assert now.add(second, B) == ErrorCode.POLICY_VIOLATION
+        assert now.add(second, A) == 0, "it is in"
         assert now.add(now.begin("ins-bbbbbbbb.one"), ("ins-bbbbbbbb.x", 0)) == 0
-    coordinator.end(item, committed=True)
+    coordinator.end(first, committed=True)
     coordinator.write_markers()
-    assert coordinator.add(two, B) == 0
+    assert coordinator.add(second, B) == 0
 
 
 def test_transactions_are_listed_by_their_instance() -> None:

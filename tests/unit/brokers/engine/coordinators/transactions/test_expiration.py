@@ -1,4 +1,4 @@
-"""What a coordinator does unasked: time-outs and the expiry of ids (TXN-17, TXN-18)."""
+"""Timer-driven work of the coordinator: transaction time-outs and the expiry of ids (TXN-17, TXN-18)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_many_overdue_transactions_are_aborted_some_at_a_time(monkeypatch: pytes
 
 
 def test_rounds_end_when_nothing_is_left_to_do() -> None:
-    """Not a turn of the loop more than one an interval."""
+    """An idle coordinator runs at most once per interval."""
     coordinator, _ = brought_to(State.PREPARE_ABORT)
     turns = []
     ring = coordinator.machine.on_timer
@@ -156,4 +156,4 @@ def test_the_ids_of_a_deleted_instance_go_with_the_next_round() -> None:
 
     coordinator.loop.advance(HOUR_MS + SCAN_MS)
 
-    assert sorted(item.transactional_id for item in coordinator.list()) == ["ins-bbbbbbbb.tx", "the-clusters-own"]
+    assert sorted(listed.transactional_id for listed in coordinator.list()) == ["ins-bbbbbbbb.tx", "the-clusters-own"]

@@ -31,7 +31,7 @@ ONGOING_BYTES = bytes.fromhex(
     "00000002 0001 61 00000002 00000001 00000002 0001 62 00000001 00000000"
     "0000018bcfe5687b 0000018bcfe56800"
 )
-# The same in version 1: lengths are one more, and tagged fields follow each topic and the whole.
+# The same in version 1: compact lengths, with tagged fields after each topic and at the end.
 COMPACT_BYTES = bytes.fromhex(
     "0001 0000000000000fa1 0007 0000ea60 01"
     "03 02 61 03 00000001 00000002 00 02 62 02 00000000 01 05 02 aabb"

@@ -58,7 +58,7 @@ def test_the_operators_bound_of_the_timeout_counts() -> None:
 
 
 def test_who_comes_while_a_transaction_is_open_aborts_it_and_gets_the_second_next_epoch() -> None:
-    """TXN-5: the epoch of the fence belongs to nobody."""
+    """TXN-5: the epoch of the fence is given to no producer."""
     coordinator, zombie = brought_to(State.ONGOING)
 
     assert coordinator.initialise() == BUSY
@@ -106,7 +106,7 @@ def test_a_beginning_without_an_epoch_forgets_the_one_before() -> None:
 
 
 def test_a_fence_forgets_the_epoch_before() -> None:
-    """Who repeats itself after that must not be given the epoch of the fence, which is nobody's."""
+    """A retry after the fence must not get the epoch of the fence, which no producer may use."""
     coordinator = Coordinator()
     first = coordinator.begin()
     second = coordinator.begin(expected=first.identity)
@@ -158,7 +158,7 @@ def test_what_a_client_believes_of_an_id_nobody_knows_is_ignored() -> None:
 
 
 def test_who_was_timed_out_is_fenced() -> None:
-    """Observed of 3.9.1: after an abort by time-out the old id and epoch give 90."""
+    """Kafka 3.9.1, observed: after an abort by time-out the old id and epoch give error 90."""
     coordinator, producer = brought_to(State.ONGOING)
     coordinator.begin("other")
     coordinator.loop.advance(90_000)
@@ -169,7 +169,7 @@ def test_who_was_timed_out_is_fenced() -> None:
 
 
 def test_an_expected_epoch_is_not_remembered_by_the_next_coordinator() -> None:
-    """It is in Kafka's memory only, too: a retry over a failover is refused."""
+    """Kafka keeps it only in memory, too: a retry after a failover is refused."""
     coordinator = Coordinator()
     first = coordinator.begin()
     second = coordinator.begin(expected=first.identity)
@@ -191,11 +191,11 @@ def test_an_append_that_was_refused_leaves_the_epoch_before_to_retry_with() -> N
     assert coordinator.begin(expected=first.identity) == second
 
 
-# -- epochs run out ----------------------------------------------------------------------------------------------------
+# -- exhausted epochs --------------------------------------------------------------------------------------------------
 
 
 def with_epoch(coordinator: Coordinator, epoch: int) -> Coordinator:
-    """Its "tx" has used that epoch: the log says so, nobody counted there."""
+    """Set the epoch of "tx" directly, as if all earlier epochs had been used."""
     coordinator.begin()
     shard_registry = coordinator.machine.registry
     entry = shard_registry.entry("tx")

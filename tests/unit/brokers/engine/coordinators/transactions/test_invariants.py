@@ -1,6 +1,6 @@
-"""Producers, zombies, markers, time-outs, failing appends and failovers in any order, with the invariants after each
-step: an outcome is decided once, epochs never go back, nobody fenced acts, every decided transaction completes when
-its markers are written (TXN-4, TXN-11, TXN-12, TXN-16, TXN-17, TXN-26).
+"""Producers, zombies, markers, time-outs, failing appends and failovers in random order. Invariants: an outcome is
+decided once, epochs never decrease, fenced producers change nothing, every decided transaction completes once its
+markers are written (TXN-4, TXN-11, TXN-12, TXN-16, TXN-17, TXN-26).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ partitions = st.sets(st.sampled_from(PARTITIONS), max_size=3)
 
 
 class Transactions(RuleBasedStateMachine):
-    """`granted` are all that clients were ever given, by id, in order. `written` are the markers partitions have: the
-    truth of what came of a transaction.
+    """A state machine test. `granted` lists all producers that clients were given, by transactional id and in order;
+    `written` holds the markers in partitions, which are the actual outcomes.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Transactions(RuleBasedStateMachine):
             self.granted[name].append(Producer(name, reply.producer_id, reply.producer_epoch))
 
     def _check_fenced(self, producer: Producer, reply: Any) -> None:
-        """Whoever is not the last that was given the id gets nothing done."""
+        """Check that a producer with a newer successor had no effect."""
         newer = self.granted[producer.transactional_id][-1]
         if newer.identity != producer.identity:
             assert not isinstance(reply, Call), "it was appended"
@@ -107,7 +107,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule()
     def all_markers_are_written(self) -> None:
-        # Twice: while completions are tried again, another transaction may come to the end of its time.
+        # Twice, because another transaction may time out while completions are retried.
         for _ in range(2):
             self._replicate()
             self._write_all()
@@ -152,7 +152,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(lost=st.booleans())
     def the_coordinator_dies(self, lost: bool) -> None:
-        """Whoever takes over has all that was committed, and may lack what was not."""
+        """Fail over to a coordinator with all committed records; `lost` drops the uncommitted ones."""
         before = self.coordinator.log
         log = FakeLog(leader_epoch=before.leader_epoch + 1, at_once=True)
         log.batches = [batch for batch in before.batches if not lost or batch.last_offset < before.high_watermark]
@@ -165,7 +165,7 @@ class Transactions(RuleBasedStateMachine):
         self.coordinator = Coordinator(log=log, producer_ids=self.producer_ids)
 
     def _unlearn(self, log: FakeLog) -> None:
-        """Nobody was told of what is gone, so nothing holds it to that."""
+        """Forget the lost records; no reply depended on them."""
         kept = Coordinator(log=log).records
         self.seen = min(self.seen, len(kept))
         self.last = {name: record for name, record in kept if record is not None}
@@ -202,7 +202,7 @@ class Transactions(RuleBasedStateMachine):
         self.seen = len(records)
 
     def _count(self, name: str, record: TransactionMetadata | None) -> None:
-        """One outcome for each transaction."""
+        """Check that each transaction has one outcome."""
         if record is None:
             return
         if record.state in DECIDED:
@@ -216,7 +216,7 @@ class Transactions(RuleBasedStateMachine):
                 assert self.results[name, number] is committed
                 self.transaction[name] += 1
             else:
-                # Who asks again for an end that is over has it written down once more.
+                # A repeated end of a completed transaction writes its decision again.
                 assert self.results[name, number - 1] is committed
 
     @invariant()
@@ -224,15 +224,15 @@ class Transactions(RuleBasedStateMachine):
         if not self.to_write:
             return
         decided = {
-            (item.producer_id, item.producer_epoch, item.state is State.PREPARE_COMMIT)
-            for _, item in self.coordinator.committed_records
-            if item is not None and item.state in DECIDED
+            (record.producer_id, record.producer_epoch, record.state is State.PREPARE_COMMIT)
+            for _, record in self.coordinator.committed_records
+            if record is not None and record.state in DECIDED
         }
         for sent in self.to_write:
             assert (sent.producer_id, sent.producer_epoch, sent.committed) in decided, "told before it was durable"
 
     def teardown(self) -> None:
-        """Left alone, everything comes to an end."""
+        """Check that all transactions complete once nothing fails any more."""
         self.coordinator.log.refuses = 0
         self.coordinator.log.commits(True)
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""The coordinator dies after each record of a transaction: whoever takes over brings it to one end (TXN-11, TXN-16,
+"""Failover after each record of a transaction: the successor completes it with the same outcome (TXN-11, TXN-16,
 TXN-19, DEC-16).
 """
 
@@ -15,7 +15,7 @@ from tests.unit.brokers.engine.coordinators.transactions.coordinator import A, B
 
 
 def whole_transaction(committed: bool) -> tuple[Coordinator, Producer]:
-    """Records: begun, one partition, another, decided, completed."""
+    """Run a transaction whose log holds: begun, first partition, second partition, decided, completed."""
     coordinator = Coordinator()
     producer = coordinator.begin()
     assert coordinator.add(producer, A) == 0
@@ -64,7 +64,7 @@ def test_what_its_producer_never_decides_is_aborted_in_time(records: int) -> Non
 
     successor.loop.advance(120_000)
 
-    assert [(item.committed, item.producer_epoch) for item in successor.sent] == [(False, 1)]
+    assert [(markers.committed, markers.producer_epoch) for markers in successor.sent] == [(False, 1)]
     assert successor.sent[0].partitions == ({A} if records == 2 else {A, B})
     assert successor.end(producer, committed=True) == ErrorCode.PRODUCER_FENCED
 
@@ -76,7 +76,7 @@ def test_before_the_first_partition_there_is_nothing_to_end() -> None:
 
 
 def test_markers_of_an_uncommitted_decision_wait_until_it_cannot_be_lost() -> None:
-    """Told earlier, partitions would have an outcome that the next coordinator might not know of."""
+    """Earlier markers would give partitions an outcome that the next coordinator might not know."""
     coordinator, producer = brought_to(State.PREPARE_COMMIT)
     log = FakeLog(leader_epoch=5)
     log.batches = coordinator.log.batches
@@ -88,12 +88,12 @@ def test_markers_of_an_uncommitted_decision_wait_until_it_cannot_be_lost() -> No
     assert successor.end(producer, committed=False) == ErrorCode.CONCURRENT_TRANSACTIONS
     log.replicate()
 
-    assert [item.committed for item in successor.sent] == [True]
+    assert [markers.committed for markers in successor.sent] == [True]
     assert successor.end(producer, committed=False) == ErrorCode.INVALID_TXN_STATE
 
 
 def test_nobody_is_judged_by_what_a_new_leader_is_not_sure_of() -> None:
-    """Its high watermark lags at first: a producer that is right would be told that it is fenced, and give up."""
+    """A new leader's high watermark lags at first: a valid producer would be fenced and give up."""
     coordinator, producer = brought_to(State.ONGOING)
     log = FakeLog(leader_epoch=5)
     log.batches = coordinator.log.batches
@@ -111,7 +111,7 @@ def test_nobody_is_judged_by_what_a_new_leader_is_not_sure_of() -> None:
     log.replicate()
     assert successor.add(producer, A) == 0
     assert successor.verify(producer, A) == {A: 0}
-    assert [item.state for item in successor.list()] == ["Ongoing"]
+    assert [listed.state for listed in successor.list()] == ["Ongoing"]
 
 
 REFUSED_FOR_GOOD: Final = {
@@ -131,7 +131,7 @@ REFUSED_FOR_GOOD: Final = {
 
 @pytest.mark.parametrize("request_", REFUSED_FOR_GOOD)
 def test_what_a_producer_gives_up_for_is_told_by_who_still_coordinates(request_: str) -> None:
-    """Who was deposed may have missed a producer, an epoch or a transaction (decision 76)."""
+    """A deposed coordinator may have missed a producer, an epoch or a transaction (decision 76)."""
     coordinator, producer = brought_to(State.EMPTY)
     coordinator.log.leads_alone = False
 
@@ -146,7 +146,7 @@ def test_what_a_producer_gives_up_for_is_told_by_who_still_coordinates(request_:
 
 
 def test_what_can_be_asked_again_is_told_at_once() -> None:
-    """So is that a transaction is open: the leader that asks knows of every marker, and who wrote it."""
+    """That a transaction is open is told at once too: the leader that asks knows every marker and its writer."""
     coordinator, producer = brought_to(State.ONGOING)
     coordinator.log.leads_alone = False
 
@@ -189,7 +189,7 @@ def test_records_of_another_version_are_left_alone() -> None:
     successor = coordinator.successor()
 
     assert successor.end(producer, committed=True) == 0
-    assert [item.transactional_id for item in successor.list()] == ["tx"]
+    assert [listed.transactional_id for listed in successor.list()] == ["tx"]
 
 
 def test_a_coordinator_that_lost_its_leadership_answers_nobody_and_completes_nothing() -> None:

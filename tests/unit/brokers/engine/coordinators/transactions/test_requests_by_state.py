@@ -1,5 +1,5 @@
-"""Every state of a transaction against every request, with who asks and what is pending (TXN-4…7, TXN-10, TXN-27,
-TXN-28). Each code of the table is what Apache Kafka 3.9 answers.
+"""Every request in every state of a transaction, by the producer that sends it and the pending record (TXN-4…7, TXN-10,
+TXN-27, TXN-28). The codes of the table are those of Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ E, O, PC, PA, CC, CA = (  # noqa: E741
 )
 STATES: Final = (E, O, PC, PA, CC, CA)
 
-# request → the code in each of STATES, from the producer that the coordinator knows.
+# Codes by request, one for each of STATES; the request comes from the producer that the coordinator knows.
 TABLE: Final = {
     "initialise": (NONE, BUSY, BUSY, BUSY, NONE, NONE),
     "add a partition": (NONE, NONE, BUSY, BUSY, NONE, NONE),
@@ -42,7 +42,7 @@ TABLE: Final = {
 
 
 def ask(coordinator: Coordinator, request: str, producer: Producer) -> int:
-    """The code it is answered with; that of a commit that waits is 'waiting' until the log is replicated."""
+    """Send a request and return the error code of its reply, after replicating the log if the reply waits for it."""
     match request:
         case "initialise":
             reply = coordinator.initialise(producer.transactional_id)
@@ -92,7 +92,7 @@ def test_an_unknown_id_has_no_producer(request_: str) -> None:
 @pytest.mark.parametrize("by", [-1, 1])
 @pytest.mark.parametrize(("state", "request_"), list(product(STATES, list(TABLE)[1:])), ids=str)
 def test_another_epoch_is_fenced_whichever_way(state: State, request_: str, by: int) -> None:
-    """TXN-26: nothing that a zombie asks changes anything."""
+    """TXN-26: requests of a zombie have no effect."""
     coordinator = Coordinator()
     coordinator.begin()
     _, producer = brought_to(state, coordinator)
@@ -115,7 +115,7 @@ CHANGES: Final = {
 @pytest.mark.parametrize("request_", list(TABLE))
 @pytest.mark.parametrize("change", CHANGES)
 def test_nothing_is_decided_while_a_record_is_not_committed(change: str, request_: str) -> None:
-    """TXN-4: what a failing leader could still lose is nobody's to act on."""
+    """TXN-4: no request acts on a record that a failing leader could still lose."""
     state, cause = CHANGES[change]
     coordinator, producer = brought_to(state)
     coordinator.log.stops_committing()
@@ -141,7 +141,7 @@ def test_nothing_is_decided_while_a_record_is_not_committed(change: str, request
 
 
 def test_only_the_lawful_steps_are_lawful() -> None:
-    """TXN-4, as the spec has it."""
+    """The transitions are those of TXN-4."""
     lawful = {
         (E, E), (CC, E), (CA, E),
         (O, O), (E, O), (CC, O), (CA, O),
