@@ -117,6 +117,10 @@ TOPIC_TABLE_DELETED_KEPT_S = 30
 # Connections of an instance that are listed, and how long what brokers said of them is shown.
 CONNECTIONS_LISTED_MAX = 10_000
 CONNECTIONS_KEPT_S = 2
+# Of one client of a topic: addresses and groups that are shown, and groups of the topic that are asked for members.
+CLIENT_ADDRESSES_SHOWN_MAX = 3
+CLIENT_GROUPS_SHOWN_MAX = 3
+CLIENT_GROUPS_ASKED_MAX = 50
 # Rates of topics: about so many seconds are between two looks at the counters, within these bounds.
 TOPIC_RATE_OVER_S = 20
 TOPIC_RATE_OVER_MIN_S = 2

@@ -172,8 +172,9 @@ def ask_pages(
 
 def _pages(target: Target, path: str, pages_max: int) -> list[Mapping[str, Any]]:
     pages = [get(target, path)]
+    sign = "&" if "?" in path else "?"
     while pages[-1].get("next") is not None and len(pages) < pages_max:
-        pages.append(get(target, f"{path}?{urlencode({'after': pages[-1]['next']})}"))
+        pages.append(get(target, f"{path}{sign}{urlencode({'after': pages[-1]['next']})}"))
     return pages
 
 

@@ -83,14 +83,21 @@ def create_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 
 def render_topic(
-    request: HttpRequest, instance: Instance, topic: TopicView, tab: str, context: dict[str, Any], *, status: int = 200
+    request: HttpRequest,
+    instance: Instance,
+    topic: TopicView,
+    tab: str,
+    context: dict[str, Any],
+    *,
+    status: int = 200,
+    template: str = "",
 ) -> HttpResponse:
-    """One tab of a topic's page."""
+    """One tab of a topic's page; its template is named after it unless `template` names another one."""
     note_topic(request, instance, topic.name)
     crumbs = [(_("Topics"), reverse("page-topics", args=[instance.pk])), (topic.name, None)]
     values = {"topic": topic, "tab": tab, **context}
-    template = f"instances/topic_{tab}.html"
-    return render_instance(request, template, instance, values, section="topics", crumbs=crumbs, status=status)
+    path = f"instances/{template or f'topic_{tab}'}.html"
+    return render_instance(request, path, instance, values, section="topics", crumbs=crumbs, status=status)
 
 
 @instance_page(Scope.TOPICS_READ)

@@ -27,6 +27,7 @@ from brokers.engine.assembly.storage_capacity import StorageCapacity
 from brokers.engine.assembly.storage_samples import storage_samples
 from brokers.engine.assembly.storage_shortening import StorageShortening
 from brokers.engine.assembly.tenant_listeners import TenantListeners
+from brokers.engine.assembly.topic_clients import topic_clients
 from brokers.engine.assembly.topic_figures import topic_figures
 from brokers.engine.assembly.traffic_report import throttle_samples, traffic_page
 from brokers.engine.assembly.volumes import volume
@@ -45,7 +46,7 @@ from brokers.native import finder as native
 from brokers.native import notes
 
 _INSTANCE: Final = re.compile(
-    r"/v1/instances/(ins-[a-z0-9]{8})/(traffic|throttles|topics|topic_figures|bandwidth|connections)\Z"
+    r"/v1/instances/(ins-[a-z0-9]{8})/(traffic|throttles|topics|topic_figures|topic_clients|bandwidth|connections)\Z"
 )
 _CONNECTION: Final = re.compile(r"/v1/instances/(ins-[a-z0-9]{8})/connections/([0-9]{1,18})\Z")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -123,6 +124,16 @@ class AdminPort:
         if what == "topic_figures":
             after = request.query.get("after", "")
             return Reply.json(topic_figures(self.engine, instance_id, self.started_at_ms, after=after))
+        if what == "topic_clients":
+            return Reply.json(
+                topic_clients(
+                    self.engine.accountings.get(instance_id),
+                    request.query.get("name", ""),
+                    after=request.number("after", 0),
+                    started_at_ms=self.started_at_ms,
+                    now_ms=self.engine.clock.now_ms(),
+                )
+            )
         return Reply.json(self._topics(instance_id, request.query.get("name", "")))
 
     def _close_connection(self, request: Request) -> Reply:

@@ -31,14 +31,16 @@ def own_numbers(key: Key) -> memoryview:
 class UsageCounter:
     """`bytes` are record-batch bytes: accepted by the leader (produce) or written to the socket (consume); or a level.
 
-    The numbers lie where whoever made the counter wants them, as three 64-bit integers.
+    The numbers lie where whoever made the counter wants them, as three 64-bit integers. `moved_ms` is the time of the
+    last report that found it changed, 0 before the first.
     """
 
-    __slots__ = ("key", "numbers")
+    __slots__ = ("key", "moved_ms", "numbers")
 
     def __init__(self, key: Key, numbers: memoryview) -> None:
         self.key = key
         self.numbers = numbers
+        self.moved_ms = 0
 
     @property
     def bytes(self) -> int:
@@ -114,6 +116,7 @@ def report(
     for instance_id, accounting in accountings.items():
         for counter in accounting.changed():
             topic, user, client_id, direction = counter.key
+            counter.moved_ms = at_ms
             counters.append((counter, counter.requests))
             events.append(
                 UsageEvent(
