@@ -38,7 +38,7 @@ class ConsumerQuery(TopicClientQuery):
     )
 
 
-class ProducerOut(serializers.Serializer):
+class TopicProducerOut(serializers.Serializer):
     """A user and client id that produced to the topic since the brokers' start."""
 
     client_id = serializers.CharField(allow_blank=True)
@@ -60,7 +60,7 @@ class ProducerOut(serializers.Serializer):
         return None if client.last_seen_ms is None else datetime.fromtimestamp(client.last_seen_ms / 1_000, UTC)
 
 
-class GroupShareOut(serializers.Serializer):
+class TopicGroupShareOut(serializers.Serializer):
     """Partitions of the topic that a client reads as members of a group."""
 
     group = serializers.CharField()
@@ -68,24 +68,24 @@ class GroupShareOut(serializers.Serializer):
     lag = serializers.IntegerField(allow_null=True, help_text="Messages; null where it is not known.")
 
 
-class ConsumerOut(ProducerOut):
+class TopicConsumerOut(TopicProducerOut):
     """A user and client id that consumed from the topic since the brokers' start, or that a group gave partitions."""
 
     user = serializers.CharField(
         allow_blank=True,
         help_text="Empty on a route without sign-in, and for a member of a group that has read nothing yet.",
     )
-    groups = GroupShareOut(
+    groups = TopicGroupShareOut(
         many=True,
         help_text=f"The first {CLIENT_GROUPS_SHOWN_MAX}, of the {CLIENT_GROUPS_ASKED_MAX} groups that are furthest "
         "behind in the topic. Empty for a consumer without a group, and without the permission `groups:read`.",
     )
 
 
-class ProducerPageOut(serializers.Serializer):
+class TopicProducerPageOut(serializers.Serializer):
     """One page of producers."""
 
-    items = ProducerOut(many=True)
+    items = TopicProducerOut(many=True)
     next_page_token = serializers.CharField(
         source="next_token", allow_null=True, help_text="Ask for the next page with it; null at the end."
     )
@@ -97,10 +97,10 @@ class ProducerPageOut(serializers.Serializer):
     silent = SilentOut(many=True, help_text="Brokers that did not answer: what they count is missing.")
 
 
-class ConsumerPageOut(ProducerPageOut):
+class TopicConsumerPageOut(TopicProducerPageOut):
     """One page of consumers."""
 
-    items = ConsumerOut(many=True)
+    items = TopicConsumerOut(many=True)
 
 
 class ProducerCollection(ApiView):
@@ -110,7 +110,7 @@ class ProducerCollection(ApiView):
         "list_producers",
         Scope.CLIENTS_READ,
         query=ProducerQuery,
-        returns=ProducerPageOut,
+        returns=TopicProducerPageOut,
         errors=DATA_PLANE_ERRORS,
     )
     def get(self, request: Request, instance_id: str, name: str) -> Response:
@@ -124,7 +124,7 @@ class ProducerCollection(ApiView):
             page_token=self.query.get("page_token") or "",
             page_size=self.query["page_size"],
         )
-        return self.one(page, ProducerPageOut)
+        return self.one(page, TopicProducerPageOut)
 
 
 class ConsumerCollection(ApiView):
@@ -134,7 +134,7 @@ class ConsumerCollection(ApiView):
         "list_consumers",
         Scope.CLIENTS_READ,
         query=ConsumerQuery,
-        returns=ConsumerPageOut,
+        returns=TopicConsumerPageOut,
         errors=DATA_PLANE_ERRORS,
     )
     def get(self, request: Request, instance_id: str, name: str) -> Response:
@@ -149,4 +149,4 @@ class ConsumerCollection(ApiView):
             page_token=self.query.get("page_token") or "",
             page_size=self.query["page_size"],
         )
-        return self.one(page, ConsumerPageOut)
+        return self.one(page, TopicConsumerPageOut)

@@ -48,7 +48,7 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupShare:
-    """What a client reads of a topic as members of a group. `lag` in messages, None where it is not known."""
+    """Partitions of a topic that a client reads for a group. `lag` in messages, None where it is not known."""
 
     group: str
     partitions: int

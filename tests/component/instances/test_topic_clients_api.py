@@ -149,7 +149,7 @@ def test_who_may_not(
         assert_problem(api.get(f"/instances/{instance.pk}/topics/nothing/{tab}"), 404, "not_found")
         for query in ("sort=password", "page_size=100000", "contains=" + "x" * 300, "page_token=zz"):
             assert api.get(f"{at}/{tab}?{query}").status_code in (400, 422), query
-    assert_problem(api.get(f"{at}/producers?sort=-lag"), 400, "invalid_query")
+    assert_problem(api.get(f"{at}/producers?sort=-lag"), 400, "invalid_request")
 
 
 def test_a_token_without_the_groups_permission_sees_consumers_and_no_groups(
