@@ -8,6 +8,7 @@ from instances.views import (
     acls,
     changing,
     clients,
+    deleted_topics,
     groups,
     listing,
     messages,
@@ -102,4 +103,6 @@ urlpatterns = [
     re_path(f"{TOPIC}clone/$", topics.clone_page, name="page-topic-clone"),
     re_path(f"{TOPIC}purge/$", topic_purge.purge_page, name="page-topic-purge"),
     re_path(f"{TOPIC}delete/$", topics.delete_page, name="page-topic-delete"),
+    re_path(f"{TOPIC}restore/$", deleted_topics.restore, name="page-topic-restore"),
+    re_path(f"{TOPIC}delete-for-good/$", deleted_topics.delete_for_good, name="page-topic-delete-for-good"),
 ]

@@ -419,11 +419,20 @@ def merge_topics(answers: Answers) -> TopicSizes:
         silent=answers.silent,
         stored_bytes=stored_bytes,
         refused=refused_topics(answers.bodies.values()),
+        hidden=_summed(body.get("hidden", {}) for body in answers.bodies.values()),
         stored_by_topic={
             topic: sum(item["size_bytes"] * item.get("replicas", 1) for item in result.values())
             for topic, result in partitions.items()
         },
     )
+
+
+def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    result: dict[str, int] = {}
+    for part in parts:
+        for name, count in part.items():
+            result[name] = result.get(name, 0) + count
+    return result
 
 
 def refused_topics(bodies: Iterable[Mapping[str, Any]]) -> tuple[RefusedTopic, ...]:

@@ -7,6 +7,7 @@ from django.urls import path
 from instances.api import (
     acls,
     clients,
+    deleted_topics,
     groups,
     instances,
     messages,
@@ -50,6 +51,9 @@ urlpatterns = [
     path(f"instances/<str:instance_id>/topics/<{NAME}:name>/messages", messages.MessageCollection.as_view()),
     path(f"instances/<str:instance_id>/topics/<{NAME}:name>/producers", topic_clients.ProducerCollection.as_view()),
     path(f"instances/<str:instance_id>/topics/<{NAME}:name>/consumers", topic_clients.ConsumerCollection.as_view()),
+    path(f"instances/<str:instance_id>/topics/<{NAME}:name>/restore", deleted_topics.TopicRestore.as_view()),
+    path("instances/<str:instance_id>/deleted-topics", deleted_topics.DeletedTopicCollection.as_view()),
+    path(f"instances/<str:instance_id>/deleted-topics/<{NAME}:name>", deleted_topics.DeletedTopicResource.as_view()),
     path(f"instances/<str:instance_id>/topics/<{NAME}:name>/clone", topics.TopicClone.as_view()),
     path(f"instances/<str:instance_id>/topics/<{NAME}:name>/purge", purges.TopicPurge.as_view()),
     path(f"instances/<str:instance_id>/topics/<{NAME}:name>", topics.TopicResource.as_view()),

@@ -23,6 +23,8 @@ class NamedTopic(Protocol):
     def user_name(self) -> str: ...
     @property
     def instance_id(self) -> str | None: ...
+    @property
+    def is_hidden(self) -> bool: ...
 
 
 T = TypeVar("T", bound=NamedTopic)
@@ -42,9 +44,9 @@ class Namespace(Generic[T]):
     def topic_by_id(self, topic_id: bytes) -> T | None:
         """CKA-19: ids are global, so a foreign one must be refused here."""
         topic = self.topics_by_id.get(topic_id)
-        if topic is None or (self.instance_id is not None and topic.instance_id != self.instance_id):
-            return None
-        return topic
+        if topic is None or self.instance_id is None:
+            return topic
+        return None if topic.instance_id != self.instance_id or topic.is_hidden else topic
 
     def shown(self, topic: T) -> str:
         """The name of a visible topic in answers."""

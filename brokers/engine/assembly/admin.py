@@ -31,6 +31,7 @@ from brokers.engine.assembly.topic_clients import topic_clients
 from brokers.engine.assembly.topic_figures import topic_figures
 from brokers.engine.assembly.traffic_report import throttle_samples, traffic_page
 from brokers.engine.assembly.volumes import volume
+from brokers.engine.cluster.image import InstanceImage
 from brokers.engine.cluster.session import ClusterSession
 from brokers.engine.cluster.tree import SessionState
 from brokers.engine.controller.loop import ControllerLoop
@@ -111,30 +112,26 @@ class AdminPort:
         if what == "bandwidth":
             loop_used_ms = self.listeners.loop_used_ms(instance_id)
             return Reply.json(bandwidth_report.of_instance(self.engine, instance_id, loop_used_ms))
-        if what == "connections":
-            return Reply.json(
-                connection_report.connections_page(
-                    self.listeners,
-                    instance_id,
-                    after=request.number("after", 0),
-                    started_at_ms=self.started_at_ms,
-                    now_ms=self.engine.clock.now_ms(),
-                )
-            )
+        if what == "topics":
+            return Reply.json(self._topics(instance_id, request.query.get("name", "")))
+        return Reply.json(self._page_of(instance_id, what, request))
+
+    def _page_of(self, instance_id: str, what: str, request: Request) -> dict[str, Any]:
+        """One page of a long report; each page is one turn of the event loop."""
         if what == "topic_figures":
-            after = request.query.get("after", "")
-            return Reply.json(topic_figures(self.engine, instance_id, self.started_at_ms, after=after))
-        if what == "topic_clients":
-            return Reply.json(
-                topic_clients(
-                    self.engine.accountings.get(instance_id),
-                    request.query.get("name", ""),
-                    after=request.number("after", 0),
-                    started_at_ms=self.started_at_ms,
-                    now_ms=self.engine.clock.now_ms(),
-                )
+            return topic_figures(self.engine, instance_id, self.started_at_ms, after=request.query.get("after", ""))
+        after, now_ms = request.number("after", 0), self.engine.clock.now_ms()
+        if what == "connections":
+            return connection_report.connections_page(
+                self.listeners, instance_id, after=after, started_at_ms=self.started_at_ms, now_ms=now_ms
             )
-        return Reply.json(self._topics(instance_id, request.query.get("name", "")))
+        return topic_clients(
+            self.engine.accountings.get(instance_id),
+            request.query.get("name", ""),
+            after=after,
+            started_at_ms=self.started_at_ms,
+            now_ms=now_ms,
+        )
 
     def _close_connection(self, request: Request) -> Reply:
         """Closes the connection that the path names. `started_at_ms` in the query is this process's: numbers begin anew
@@ -305,12 +302,23 @@ class AdminPort:
         accounting = self.engine.accountings.get(instance_id)
         return {
             "topics": topics,
+            "hidden": {} if name else self._hidden_bytes(instance),
             "stored_bytes": self.storage.use.of(instance_id),
             "storage_full": self.storage.is_full(instance_id),
             "refused_topics": []
             if accounting is None
             else accounting.refused_topics.as_json(self.engine.clock.now_ms()),
         }
+
+    def _hidden_bytes(self, instance: InstanceImage) -> dict[str, int]:
+        """Bytes of all replicas of the deleted topics that may be restored, as far as their partitions are led here."""
+        result: dict[str, int] = {}
+        for topic in instance.hidden.values():
+            for wanted in topic.partitions:
+                partition = self.engine.table.get(topic.name, wanted.index)
+                if partition is not None and partition.is_leader and not partition.offline:
+                    result[topic.user_name] = result.get(topic.user_name, 0) + partition.size_bytes * len(wanted.target)
+        return result
 
     def _samples(self) -> Iterator[Sample]:
         totals, counters = self.engine.totals, self.listeners.counters

@@ -47,7 +47,8 @@ def counters(topic: str, instance_id: str = INSTANCE_ID) -> list[ClientCounter]:
 def test_who_produces_and_who_consumes_is_told_by_client_id_for_its_own_instance(engines: EngineCluster) -> None:
     name = f"orders-{uuid.uuid4().hex[:6]}"
     bootstrap = engines.instances[INSTANCE_ID].bootstrap
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(name, 2, 1)])[name].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": "till-7", "acks": "all"})
     for number in range(20):
         producer.produce(name, value=b"x" * 1_000, partition=number % 2)
@@ -74,7 +75,8 @@ def test_who_produces_and_who_consumes_is_told_by_client_id_for_its_own_instance
 def test_a_topic_with_very_many_client_ids_comes_in_pages(engines: EngineCluster) -> None:
     name = f"many-{uuid.uuid4().hex[:6]}"
     bootstrap = engines.instances[INSTANCE_ID].bootstrap
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
     producers = []
     for first in range(0, MANY, 30):
         producers = [
