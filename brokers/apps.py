@@ -21,11 +21,11 @@ class BrokersConfig(AppConfig):
             transactions,
             users,
         )
-        from brokers.monitoring import connections, observe, topic_report
+        from brokers.monitoring import connections, observe, topic_clients, topic_report
         from brokers.operations.room import InstanceRoom
         from instances import interfaces as instances_interfaces
         from instances.acls.interfaces import acl_admin_client
-        from instances.clients.interfaces import connection_admin_client
+        from instances.clients.interfaces import connection_admin_client, topic_traffic
         from instances.groups import interfaces
         from instances.messages.interfaces import message_admin_client
         from instances.topics import interfaces as topic_interfaces
@@ -39,6 +39,7 @@ class BrokersConfig(AppConfig):
         topic_interfaces.topic_report.plug(topic_report.topic_report)
         topic_interfaces.refresh_topics.plug(tasks.ask_to_refresh_topics)
         connection_admin_client.plug(connections.Connections())
+        topic_traffic.plug(topic_clients.topic_traffic)
         instances_interfaces.capacity.plug(InstanceRoom())
         instances_interfaces.exposure.plug(selectors.is_exposed)
         interfaces.group_admin_client.plug(groups.Groups())

@@ -115,6 +115,8 @@ OBSERVE_THREADS = 16
 TOPIC_PAGES_MAX = 400
 # The same of its connections, 500 a page.
 CONNECTION_PAGES_MAX = 20
+# The same of the clients of one topic, 500 a page.
+TOPIC_CLIENT_PAGES_MAX = 21
 
 # Traffic is collected so often; seconds of it are kept for longer than the live chart reaches. What a round is behind
 # it takes up in spans of so long, and in so many pages of each broker: the next round goes on.

@@ -29,7 +29,7 @@ from brokers.provisioning.steps import NotYet
 from instances.quickstart.limits import PUSH_ENDS_AFTER_S, PUSH_EVERY_S, SAMPLE_EVERY_S, SAMPLE_TURN_EXPIRES_S
 from instances.quickstart.pushing import end_push, push_turn
 from instances.quickstart.sending import send_turn
-from instances.services import note_certificate_ends
+from instances.services import note_certificate_ends, purge_expired
 from instances.topics import table as topic_table
 from tenants.containment import contained
 
@@ -122,6 +122,13 @@ def tidy() -> int:
     """Remove what a crash of the reconciler may leave behind without anybody noticing."""
     close_old_connections()
     return sweep.tidy()
+
+
+@shared_task(name="brokers.purge_deleted_topics", ignore_result=True)
+def purge_deleted_topics() -> int:
+    """Delete topics for good that can no longer be restored."""
+    close_old_connections()
+    return purge_expired(timezone.now())
 
 
 @shared_task(name="brokers.watch_certificates", ignore_result=True)

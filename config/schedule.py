@@ -18,6 +18,7 @@ KEEP_KEY_SETS_EVERY_S = 5
 WATCH_EVERY_S = 2
 WORK_EVERY_S = 1
 TIDY_EVERY_S = 300
+DELETED_TOPICS_EVERY_S = 30
 USAGE_EVERY_S = 20
 AUDIT_EVERY_S = 2
 INVOICES_EVERY_S = 600
@@ -51,6 +52,7 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "move replicas": every(WORK_EVERY_S, "brokers.work"),
     "form and retire clusters": every(WORK_EVERY_S, "brokers.work_on_clusters"),
     "watch certificates": every(TIDY_EVERY_S, "brokers.watch_certificates"),
+    "delete topics for good": every(DELETED_TOPICS_EVERY_S, "brokers.purge_deleted_topics"),
     "tidy clusters": every(TIDY_EVERY_S, "brokers.tidy"),
     "read what clients administer": every(AUDIT_EVERY_S, "brokers.read_audit"),
     "forget old rows of clients": every(TIDY_EVERY_S, "tenants.forget_old_client_rows"),

@@ -47,6 +47,8 @@ SPARK_KEPT_MINUTES = positive("PENSTOCK_SPARK_KEPT_MINUTES", 5)
 LAKE_URL = ENVIRONMENT.lake_url  # file: or s3:, where usage is kept as Parquet
 # Metered minutes are dropped when they are older. A month that is over is shown down to its minutes for some days.
 USAGE_MINUTES_KEPT_DAYS = whole_days("PENSTOCK_USAGE_MINUTES_KEPT_DAYS", 35, least=32)
+# A topic that its owner deletes in the console or over REST can be restored for so long.
+DELETED_TOPICS_KEPT_DAYS = whole_days("PENSTOCK_DELETED_TOPICS_KEPT_DAYS", 7, least=1)
 ARCHIVE_ROOT = ENVIRONMENT.archive_root  # tenants' archives at file: lie below, in a folder of each
 CONTROL_SECRET_FILE = ENVIRONMENT.control_secret_file
 TLS_DIR = ENVIRONMENT.tls_dir  # ca.pem, its key, and a file for each broker

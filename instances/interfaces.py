@@ -172,6 +172,10 @@ class DataPlane(Protocol):
 
     def delete_topic(self, instance_id: str, name: str) -> None: ...
 
+    def delete_hidden_topic(self, instance_id: str, name: str) -> None:
+        """Delete a topic that its owner has deleted before and clients no longer see; one that is gone is fine."""
+        ...
+
 
 # --- brokers: what is seen ------------------------------------------------------------------------------------------
 
@@ -305,7 +309,8 @@ class RefusedTopic:
 class TopicSizes:
     """By topic: `(bytes, messages)` as the leaders hold them; a silent broker's partitions are missing.
 
-    `stored_bytes` are those of all replicas together, `stored_by_topic` the same of each topic.
+    `stored_bytes` are those of all replicas together, `stored_by_topic` the same of each topic, `hidden` of each
+    deleted topic that may be restored.
     """
 
     topics: Mapping[str, tuple[int, int]]
@@ -314,6 +319,7 @@ class TopicSizes:
     stored_bytes: int
     refused: tuple[RefusedTopic, ...] = ()
     stored_by_topic: Mapping[str, int] = field(default_factory=dict)
+    hidden: Mapping[str, int] = field(default_factory=dict)
 
 
 class Observation(Protocol):

@@ -114,9 +114,18 @@ TOPIC_TABLE_REFRESH_EVERY_S = 2
 # Brokers rest this many times as long as the last table took them.
 TOPIC_TABLE_REST = 10
 TOPIC_TABLE_DELETED_KEPT_S = 30
+# Deleted topics of an instance that can be restored: the oldest goes for good when there are more, and when so much of
+# the instance's storage is used, before it grows (`GROW_FROM_PERCENT`). So many go in one round of the task.
+DELETED_TOPICS_MAX = 100
+DELETED_TOPICS_GO_FROM_PERCENT = 85
+DELETED_TOPICS_PER_ROUND_MAX = 50
 # Connections of an instance that are listed, and how long what brokers said of them is shown.
 CONNECTIONS_LISTED_MAX = 10_000
 CONNECTIONS_KEPT_S = 2
+# Of one client of a topic: addresses and groups that are shown, and groups of the topic that are asked for members.
+CLIENT_ADDRESSES_SHOWN_MAX = 3
+CLIENT_GROUPS_SHOWN_MAX = 3
+CLIENT_GROUPS_ASKED_MAX = 50
 # Rates of topics: about so many seconds are between two looks at the counters, within these bounds.
 TOPIC_RATE_OVER_S = 20
 TOPIC_RATE_OVER_MIN_S = 2
@@ -138,7 +147,7 @@ def publish() -> None:
     """Put the limits under `/limits`; called once from `AppConfig.ready`."""
     take_long_bodies(REVOCATION_LIST)
     take_long_bodies(MESSAGES)
-    register(*_of_tokens())
+    register(*_of_tokens(), *_of_deleted_topics())
     register(*_of_messages())
     register(*_of_samples())
     register(
@@ -191,6 +200,11 @@ def publish() -> None:
         Limit("replication_factor_max", REPLICATION_FACTOR_MAX, "replicas", "Copies of each partition of a topic."),
     )
     register(*_of_certificates())
+
+
+def _of_deleted_topics() -> tuple[Limit, ...]:
+    text = "Deleted topics of an instance that can be restored; the oldest goes when there are more."
+    return (Limit("deleted_topics_max", DELETED_TOPICS_MAX, "topics", text),)
 
 
 def _of_samples() -> tuple[Limit, ...]:

@@ -430,6 +430,25 @@ class TopicAllowList(models.Model):
         return f"{self.instance_id}/{self.topic}"
 
 
+class DeletedTopic(models.Model):
+    """A topic hidden from clients, which its owner may restore. A restored one has its row until that is published."""
+
+    instance = models.ForeignKey(Instance, on_delete=models.PROTECT, related_name="deleted_topics")
+    topic = models.CharField(_("topic"), max_length=TOPIC_CHARS_MAX)
+    topic_id = models.CharField(_("id of the topic"), max_length=36)
+    partitions = models.PositiveIntegerField(_("partitions"))
+    deleted_at = models.DateTimeField(_("deleted"))
+    expires_at = models.DateTimeField(_("kept until"), db_index=True)
+    is_restored = models.BooleanField(_("restored"), default=False)
+
+    class Meta:
+        ordering = ("instance", "-deleted_at")
+        constraints = (models.UniqueConstraint(fields=("instance", "topic"), name="deleted_once_per_topic"),)
+
+    def __str__(self) -> str:
+        return f"{self.instance_id}/{self.topic}"
+
+
 class DelayedMinute(models.Model):
     """A UTC minute in which clients of an instance were delayed, with the longest delay of any broker."""
 

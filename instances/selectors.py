@@ -23,9 +23,10 @@ from instances.lifecycle.conditions import OBSERVED
 from instances.lifecycle.operations import OPEN_STATES
 from instances.lifecycle.phases import COUNTED, REACHABLE, Phase
 from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_LOOKED_AT_MAX, TRAFFIC_LATEST_MS
-from instances.models import DelayedMinute, Instance, Operation, Route, ThrottledMinute, TopicAllowList
+from instances.models import DelayedMinute, DeletedTopic, Instance, Operation, Route, ThrottledMinute, TopicAllowList
 from instances.topics.warnings import TopicWarning, topic_warnings
 from tenants.actors import Actor
+from tenants.errors import NotFound
 from tenants.models import AuditEntry, Tenant
 
 MS_PER_S = 1_000
@@ -178,11 +179,22 @@ def topic_names(instance: Instance) -> list[str]:
 def topic_detail(instance: Instance, name: str) -> TopicView:
     """One topic with its configuration; raises `NotFound`, or `Conflict` while there are no brokers to ask."""
     access.require_reachable(instance)
-    description = interfaces.data_plane.it.topic(instance.pk, name)
+    if DeletedTopic.objects.filter(instance=instance, topic=name, is_restored=False).exists():
+        description = _other_than_deleted(instance, name)
+    else:
+        description = interfaces.data_plane.it.topic(instance.pk, name)
     config = tuple(interfaces.data_plane.it.topic_config(instance.pk, name))
     sizes = interfaces.observation.it.topic_sizes(instance.pk, name)
     allowed = TopicAllowList.objects.filter(instance=instance, topic=name).first()
     return _view(description, sizes, allowed, config)
+
+
+def _other_than_deleted(instance: Instance, name: str) -> TopicDescription:
+    """Brokers hear of a deletion a moment later than the control plane. Raises `NotFound` for the deleted topic."""
+    description = interfaces.data_plane.it.topic(instance.pk, name)
+    if DeletedTopic.objects.filter(instance=instance, topic_id=description.topic_id, is_restored=False).exists():
+        raise NotFound
+    return description
 
 
 def traffic(instance: Instance, *, since_ms: int) -> Traffic:

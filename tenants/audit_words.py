@@ -134,6 +134,8 @@ _ONCE: Mapping[str, Callable[[_Row], str]] = {
     "topic.created": _topic_created,
     "topic.changed": _topic_changed,
     "topic.deleted": lambda row: _("deleted topic %(name)s") % {"name": row.name},
+    "topic.restored": lambda row: _("restored topic %(name)s") % {"name": row.name},
+    "topic.deleted_for_good": lambda row: _("deleted topic %(name)s for good") % {"name": row.name},
     "topic.records_deleted": _records_deleted,
     "group.deleted": lambda row: _("deleted group %(name)s") % {"name": row.name},
     "group.offsets_committed": _offsets_committed,

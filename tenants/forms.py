@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import secrets
+from typing import Any
 from zoneinfo import available_timezones
 
 from django import forms
+from django.forms.boundfield import BoundWidget
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from tenants.choices import Language, Role, Scope, Theme
 from tenants.limits import NAME_CHARS_MAX
+from tenants.scope_groups import GROUPS, PRESETS, preset_scopes
 
 PASSWORD_CHARS_MAX = 256
 TOKEN_DAYS = (("30", _("30 days")), ("90", _("90 days")), ("365", _("1 year")), ("", _("Never")))
@@ -46,16 +50,41 @@ class TokenForm(forms.Form):
     name = forms.CharField(
         label=_("Name"), max_length=NAME_CHARS_MAX, help_text=_("What uses it, for example: deploy job.")
     )
-    scopes = forms.MultipleChoiceField(label=_("May"), choices=(), widget=forms.CheckboxSelectMultiple)
+    preset = forms.ChoiceField(
+        label=_("May"), required=False, widget=forms.RadioSelect,
+        choices=[*((preset.name, preset.label) for preset in PRESETS), ("", _("Choose one by one"))],
+    )  # fmt: skip
+    scopes = forms.MultipleChoiceField(choices=(), required=False, widget=forms.CheckboxSelectMultiple)
     days = forms.ChoiceField(label=_("Expires after"), choices=TOKEN_DAYS, initial="90", required=False)
     # A reload of the page that shows the secret sends the form again: one form makes one token.
     once = forms.CharField(max_length=64, widget=forms.HiddenInput, required=False, initial=secrets.token_urlsafe)
 
     def __init__(self, *args: object, granted: frozenset[str], **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self.granted = granted
         self.fields["scopes"].choices = [  # type: ignore[attr-defined]
             (scope.value, scope.label) for scope in Scope if scope.value in granted
         ]
+
+    @property
+    def presets(self) -> list[tuple[str, str | Promise, str | Promise]]:
+        """Presets as the page shows them: name, label, and what a token of it does."""
+        return [(preset.name, preset.label, preset.help_text) for preset in PRESETS]
+
+    @property
+    def groups(self) -> list[tuple[str | Promise, list[BoundWidget]]]:
+        """Boxes of the scopes that may be given, by group."""
+        boxes = {str(box.data["value"]): box for box in self["scopes"]}
+        named = [(group.label, [boxes[scope] for scope in group.scopes if scope in boxes]) for group in GROUPS]
+        return [(label, found) for label, found in named if found]
+
+    def clean(self) -> dict[str, Any]:
+        values: dict[str, Any] = super().clean() or {}
+        if values.get("preset"):
+            values["scopes"] = preset_scopes(values["preset"], self.granted)
+        if not values.get("scopes") and "scopes" not in self.errors:
+            self.add_error("scopes", _("Choose what the token may do."))
+        return values
 
 
 class PreferencesForm(forms.Form):

@@ -250,28 +250,32 @@ class InstanceTopicDocument:
     """Document at `/ckafka/instances/<id>/topics/<internal>`: the tenant's name and the allow-lists (CKA-11, CKA-15).
 
     Allow-lists have addresses or CIDRs. An empty list admits all addresses; an empty `administer_ips` those that both
-    other lists admit.
+    other lists admit. `deleted_topic_id` is the id (as in `TopicDocument`) of a topic that its owner has deleted and
+    may restore: it is hidden from the clients of the instance. A topic of the same name with another id is not.
     """
 
     name: str
     produce_ips: tuple[str, ...] = ()
     consume_ips: tuple[str, ...] = ()
     administer_ips: tuple[str, ...] = ()
+    deleted_topic_id: str = ""
 
     @property
-    def lists_addresses(self) -> bool:
-        return bool(self.produce_ips or self.consume_ips or self.administer_ips)
+    def says_something(self) -> bool:
+        """False for the document that a topic without one has."""
+        return bool(self.produce_ips or self.consume_ips or self.administer_ips or self.deleted_topic_id)
 
     def to_json(self) -> bytes:
-        return _dump(
-            {
-                "version": 1,
-                "name": self.name,
-                "produce_ips": list(self.produce_ips),
-                "consume_ips": list(self.consume_ips),
-                "administer_ips": list(self.administer_ips),
-            }
-        )
+        body: dict[str, Any] = {
+            "version": 1,
+            "name": self.name,
+            "produce_ips": list(self.produce_ips),
+            "consume_ips": list(self.consume_ips),
+            "administer_ips": list(self.administer_ips),
+        }
+        if self.deleted_topic_id:
+            body["deleted_topic_id"] = self.deleted_topic_id
+        return _dump(body)
 
     @classmethod
     def from_json(cls, raw: bytes) -> InstanceTopicDocument:
@@ -281,6 +285,7 @@ class InstanceTopicDocument:
             produce_ips=tuple(body.get("produce_ips", ())),
             consume_ips=tuple(body.get("consume_ips", ())),
             administer_ips=tuple(body.get("administer_ips", ())),
+            deleted_topic_id=str(body.get("deleted_topic_id", "")),
         )
 
 

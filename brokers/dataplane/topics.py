@@ -10,9 +10,11 @@ from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlte
 from kafka.protocol.admin.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
 
-from brokers.dataplane.admin_client import ask_as_instance, change, require_ok
+from brokers.dataplane.admin_client import ask_as_cluster, ask_as_instance, change, require_ok
 from brokers.dataplane.scatter import ask_any
 from brokers.limits import ADMIN_CLIENT_ANSWER_TIMEOUT_S
+from brokers.models import Placement
+from instances import naming
 from instances.interfaces import ConfigEntry, PartitionSummary, TopicDescription
 from tenants.errors import NotFound, OutcomeUnknown, Unavailable
 
@@ -151,6 +153,16 @@ class TopicAdminClient:
         if result.error_code == TIMED_OUT:
             self._require_shown(instance_id, name, lambda partitions: partitions == 0)
         elif result.error_code not in NO_SUCH_TOPIC or not may_be_done:
+            require_ok(result.error_code, getattr(result, "error_message", None))
+
+    def delete_hidden_topic(self, instance_id: str, name: str) -> None:
+        placed = Placement.objects.select_related("cluster").filter(instance_id=instance_id).first()
+        if placed is None:
+            return
+        (result,) = ask_as_cluster(placed.cluster, deletion([naming.internal_topic(instance_id, name)])).responses
+        if result.error_code == TIMED_OUT:  # it is marked, or was not written: asked again by the sweep
+            raise OutcomeUnknown
+        if result.error_code not in NO_SUCH_TOPIC:
             require_ok(result.error_code, getattr(result, "error_message", None))
 
     def _require_shown(self, instance_id: str, name: str, is_done: Callable[[int], bool]) -> None:

@@ -172,8 +172,9 @@ def ask_pages(
 
 def _pages(target: Target, path: str, pages_max: int) -> list[Mapping[str, Any]]:
     pages = [get(target, path)]
+    sign = "&" if "?" in path else "?"
     while pages[-1].get("next") is not None and len(pages) < pages_max:
-        pages.append(get(target, f"{path}?{urlencode({'after': pages[-1]['next']})}"))
+        pages.append(get(target, f"{path}{sign}{urlencode({'after': pages[-1]['next']})}"))
     return pages
 
 
@@ -418,11 +419,20 @@ def merge_topics(answers: Answers) -> TopicSizes:
         silent=answers.silent,
         stored_bytes=stored_bytes,
         refused=refused_topics(answers.bodies.values()),
+        hidden=_summed(body.get("hidden", {}) for body in answers.bodies.values()),
         stored_by_topic={
             topic: sum(item["size_bytes"] * item.get("replicas", 1) for item in result.values())
             for topic, result in partitions.items()
         },
     )
+
+
+def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    result: dict[str, int] = {}
+    for part in parts:
+        for name, count in part.items():
+            result[name] = result.get(name, 0) + count
+    return result
 
 
 def refused_topics(bodies: Iterable[Mapping[str, Any]]) -> tuple[RefusedTopic, ...]:

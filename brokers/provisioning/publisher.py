@@ -311,13 +311,13 @@ class Publisher:
         """Internal names of an instance's topics."""
         return [name for name in self.topics() if name.startswith(f"{instance_id}.")]
 
-    def publish_allow_lists(self, instance_id: str, internal_name: str, wanted: InstanceTopicDocument) -> bool:
-        """Make a topic's address lists what is given, keeping what a broker wrote beside them; True when written."""
+    def publish_topic(self, instance_id: str, internal_name: str, wanted: InstanceTopicDocument) -> bool:
+        """Make what is said of a topic what is given, of one that is there; True when something was written."""
         relative = paths.instance_topic(instance_id, internal_name)
         path = self._at(relative)
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
             present = self._read(path)
-            if present is None and not wanted.lists_addresses:
+            if present is None and not wanted.says_something:
                 return False
             if present is not None and InstanceTopicDocument.from_json(present[0]) == wanted:
                 return False
@@ -330,7 +330,7 @@ class Publisher:
             self._create_in(write, paths.CHANGE_PREFIX, _change(f"topics/{internal_name}"), sequence=True)
             if _committed(write):
                 return True
-        raise LostRace(f"the allow-list of {internal_name} keeps changing")
+        raise LostRace(f"the document of {internal_name} keeps changing")
 
     def forget_quotas(self, instance_id: str) -> None:
         """Remove every client quota of an instance that is gone (their names carry its id)."""

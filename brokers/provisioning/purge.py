@@ -12,7 +12,7 @@ from brokers.provisioning.publisher import Publisher
 from brokers.provisioning.steps import NotYet, Work
 from instances.lifecycle import operations
 from instances.lifecycle.phases import Phase
-from instances.models import Instance, OAuthConfiguration, RouteCertificates, TopicAllowList
+from instances.models import DeletedTopic, Instance, OAuthConfiguration, RouteCertificates, TopicAllowList
 from instances.services.common import set_phase
 from tenants import audit
 from tenants.errors import NotFound
@@ -38,6 +38,7 @@ def purge(work: Work, publisher: Publisher | None) -> None:
         if row.current_phase is not Phase.DELETING:
             return
         TopicAllowList.objects.filter(instance=row).delete()
+        DeletedTopic.objects.filter(instance=row).delete()
         OAuthConfiguration.objects.filter(instance=row).delete()
         RouteCertificates.objects.filter(route__instance=row).delete()
         port_leases.release(row)

@@ -8,22 +8,21 @@ from django.db import transaction
 from django.utils import timezone
 
 from brokers.contract.certificates import CertificatesDocument
-from brokers.contract.documents import InstanceDocument, InstanceSettings, InstanceTopicDocument
+from brokers.contract.documents import InstanceDocument, InstanceSettings
 from brokers.contract.routes import RouteDocument, first_plaintext_ports
 from brokers.models import Broker, Cluster, Placement, PortLease
 from brokers.placement import addresses, capacity, forecasts, placement, port_leases
 from brokers.placement.forecasts import MissingRoom
+from brokers.provisioning import topic_documents
 from brokers.provisioning.publisher import Acks, Publisher
-from instances import naming
 from instances.choices import ConditionType, OperationType, Reason, Step
 from instances.lifecycle import operations
 from instances.lifecycle.conditions import kept
 from instances.lifecycle.phases import Phase
-from instances.models import Instance, Operation, RouteCertificates, TopicAllowList
+from instances.models import Instance, Operation, RouteCertificates
 from instances.services.common import set_phase
 from instances.services.ending import suspend_instance
 from instances.services.tenant_suspension import reason_of
-from instances.topics import allow_lists
 from tenants import audit
 from tenants.actors import Actor
 from tenants.models import Tenant
@@ -175,7 +174,7 @@ def note_address(work: Work) -> list[PortLease]:
 
 
 def publish(work: Work, publisher: Publisher, leases: list[PortLease]) -> bool:
-    """Write the instance's document and its allow-lists; True when the document was not there already."""
+    """Write the instance's document and what it says of topics; True when the document was not there already."""
     work.started(Step.LIMITS_PUBLISHED)
     instance = work.instance
     certificates = certificates_of(instance)
@@ -183,11 +182,7 @@ def publish(work: Work, publisher: Publisher, leases: list[PortLease]) -> bool:
     publisher.publish_certificates(instance.pk, certificates)
     written = publisher.publish_instance(instance.pk, document_of(instance, leases))
     publisher.publish_certificates(instance.pk, certificates)
-    for row in TopicAllowList.objects.filter(instance=instance):
-        internal = naming.internal_topic(instance.pk, row.topic)
-        if publisher.topic_exists(internal):
-            lists = {column: tuple(getattr(row, column)) for column in allow_lists.COLUMNS}
-            publisher.publish_allow_lists(instance.pk, internal, InstanceTopicDocument(name=row.topic, **lists))
+    topic_documents.publish(instance, publisher)
     fact = f"{instance.bandwidth_mb_s} MB/s each way, {instance.storage_gb} GB"
     work.done(Step.LIMITS_PUBLISHED, fact, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb)
     return written

@@ -37,7 +37,10 @@ class StorageOut(serializers.Serializer):
     """
 
     bought_bytes = serializers.IntegerField()
-    used_bytes = serializers.IntegerField(help_text="The sum over all topics: what produce is refused by.")
+    used_bytes = serializers.IntegerField(
+        help_text="The sum over all topics, deleted ones that can be restored included: what produce is refused by."
+    )
+    deleted_bytes = serializers.IntegerField(help_text="Of these, deleted topics that can be restored.")
     used_percent = serializers.FloatField()
     when_full = serializers.ChoiceField(choices=StorageWhenFull.choices)
     forecast = ForecastOut()
@@ -66,6 +69,7 @@ class Storage(ApiView):
         shown = {
             "bought_bytes": result.bought_bytes,
             "used_bytes": result.used_bytes,
+            "deleted_bytes": result.deleted_bytes,
             "used_percent": round(result.used_bytes * 100 / result.bought_bytes, 2),
             "when_full": instance.settings_in_force["storage_when_full"],
             "forecast": result.forecast,

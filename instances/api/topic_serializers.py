@@ -52,6 +52,12 @@ class TopicIn(StrictSerializer):
     config = ConfigValues(required=False)
 
 
+class DeleteTopicQuery(StrictSerializer):
+    for_good = Choice(
+        required=False, choices=("true", "false"), default="false", help_text="`true`: it cannot be restored."
+    )
+
+
 class CloneIn(StrictSerializer):
     name = Text(max_length=TOPIC_CHARS_MAX, help_text="Of the new topic.")
 

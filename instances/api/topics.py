@@ -114,13 +114,28 @@ class TopicResource(ApiView):
             return self.one(_changed(after, {**self.body, "allow_list": {}}), s.TopicOut)
         return self.one(after, s.TopicOut, etag=after.etag)
 
-    @endpoint("delete_topic", Scope.TOPICS_WRITE, status=204, match=True, errors=DATA_PLANE_ERRORS)
+    @endpoint(
+        "delete_topic",
+        Scope.TOPICS_WRITE,
+        query=s.DeleteTopicQuery,
+        status=204,
+        match=True,
+        errors=DATA_PLANE_ERRORS,
+    )
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
-        """Delete a topic and its messages."""
+        """Delete a topic. It is hidden from clients within about a second, and can be restored for some days; until
+        then its name is taken and it counts as storage. With `for_good` it is gone at once.
+        """
         instance = access.instance(self.actor, instance_id)
         services.hold_topic(instance, name)
         self.require_match(selectors.topic_detail(instance, name).etag)
-        services.delete_topic(acting=self.actor, instance=instance, name=name, dry_run=self.dry_run)
+        services.delete_topic(
+            acting=self.actor,
+            instance=instance,
+            name=name,
+            for_good=self.query["for_good"] == "true",
+            dry_run=self.dry_run,
+        )
         return self.nothing()
 
 

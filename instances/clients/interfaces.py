@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -51,6 +51,40 @@ class ConnectionAdminClient(Protocol):
         ...
 
 
+class ClientCounter(NamedTuple):
+    """Bytes that one user and client id moved from or to a topic on one broker since its start. `direction` is
+    `produce` or `consume`; `moved_ms` in ms since the epoch, to within 10 s.
+    """
+
+    user: str
+    client_id: str
+    direction: str
+    bytes: int
+    moved_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerTopicTraffic:
+    """Counters of one broker for one topic. Instants in ms since the epoch, by the broker's clock. `is_cut`: the
+    instance has more clients than the broker counts one by one.
+    """
+
+    now_ms: int
+    alive_since_ms: int
+    counters: Sequence[ClientCounter]
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicTraffic:
+    """Counters by broker id, and the brokers that gave none."""
+
+    brokers: Mapping[int, BrokerTopicTraffic]
+    silent: tuple[BrokerUnresponsive, ...]
+
+
 connection_admin_client: Interface[ConnectionAdminClient] = Interface(
     "instances.clients.interfaces.connection_admin_client"
 )
+# (instance id, topic): counters of the topic's clients now. Brokers that do not answer are in `silent`.
+topic_traffic: Interface[Callable[[str, str], TopicTraffic]] = Interface("instances.clients.interfaces.topic_traffic")

@@ -25,10 +25,13 @@ class TopicStorage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """`used_bytes` is the sum over `topics`, and what produce is refused by. Without the partitions of `silent`."""
+    """Storage of an instance, without the partitions of `silent`. `used_bytes`, which produce is refused by, is the sum
+    over `topics` and `deleted_bytes`, of deleted topics that may be restored.
+    """
 
     bought_bytes: int
     used_bytes: int
+    deleted_bytes: int
     topics: tuple[TopicStorage, ...]
     forecast: Forecast
     silent: tuple[BrokerUnresponsive, ...]
@@ -41,11 +44,13 @@ def storage_of(instance: Instance) -> Storage:
     if sizes.silent and not sizes.topics:
         raise Unavailable("No broker of this instance answers.", retry_after_s=1)
     topics = by_topic(sizes)
-    used_bytes = sum(topic.stored_bytes for topic in topics)
+    deleted_bytes = sum(sizes.hidden.values())
+    used_bytes = sum(topic.stored_bytes for topic in topics) + deleted_bytes
     samples = storage_history.samples_of(instance.pk)
     return Storage(
         bought_bytes=instance.storage_bytes,
         used_bytes=used_bytes,
+        deleted_bytes=deleted_bytes,
         topics=topics,
         forecast=forecast(samples, used_bytes=used_bytes, bought_bytes=instance.storage_bytes),
         silent=sizes.silent,

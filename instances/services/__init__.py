@@ -8,6 +8,13 @@ from instances.services.closing import close_instance
 from instances.services.common import hold_topic, hold_user
 from instances.services.creating import create_instance, retry_instance
 from instances.services.delays import forget_delays, keep_delays
+from instances.services.deleted_topics import (
+    deleted_topics,
+    kept_for,
+    purge_deleted_topic,
+    purge_expired,
+    restore_topic,
+)
 from instances.services.ending import (
     delete_instance,
     has_nothing_to_restore,
@@ -82,6 +89,7 @@ __all__ = [
     "delete_route",
     "delete_topic",
     "delete_user",
+    "deleted_topics",
     "forget_delays",
     "forget_throttled_minutes",
     "group_ref",
@@ -91,6 +99,7 @@ __all__ = [
     "hold_user",
     "keep_delays",
     "keep_throttled_minutes",
+    "kept_for",
     "note_certificate_ends",
     "note_health",
     "observed_conditions",
@@ -99,6 +108,8 @@ __all__ = [
     "plan_purge",
     "plan_reset",
     "protect_instance",
+    "purge_deleted_topic",
+    "purge_expired",
     "purge_instance",
     "purge_topic",
     "push_limit",
@@ -114,6 +125,7 @@ __all__ = [
     "resize_instance",
     "restore_acls",
     "restore_instance",
+    "restore_topic",
     "resume_instance",
     "retry_instance",
     "send_messages",

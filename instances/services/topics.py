@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
+from django.utils import timezone
 from django.utils.translation import gettext_noop
 
 from instances import interfaces
@@ -18,6 +19,7 @@ from instances.interfaces import ConfigEntry
 from instances.limits import ALLOW_LISTS_PER_INSTANCE_MAX
 from instances.models import Instance, TopicAllowList
 from instances.services.common import hold_topic, want_published
+from instances.services.deleted_topics import keep_aside, require_name_free
 from instances.topics import allow_lists, table
 from instances.topics.allow_lists import AllowLists
 from instances.topics.limits import ALLOW_LIST_BYTES_MAX
@@ -45,6 +47,7 @@ def create_topic(
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
+    require_name_free(instance, name)
     count = partitions or instance.settings["default_partitions"]
     factor = replication_factor or instance.settings["default_replication_factor"]
     shown = replication_factor or instance.default_replication_factor
@@ -147,13 +150,24 @@ def _grow(instance: Instance, name: str, partitions: int, *, is_half_done: bool,
 
 
 @audit.atomic
-def delete_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> None:
-    """Delete a topic, its messages and its address lists. Raises `NotFound` for one that is not there."""
+def delete_topic(
+    *, acting: Actor, instance: Instance, name: str, for_good: bool = False, dry_run: bool = False
+) -> None:
+    """Delete a topic, its messages and its address lists. It can be restored for some days, unless `for_good`. Raises
+    `NotFound` for one that is not there.
+    """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     hold_topic(instance, name)
     result = interfaces.data_plane.it.topic(instance.pk, name)
     before = {"partitions": len(result.partitions)}
+    if not for_good:
+        kept = keep_aside(instance, result, now=timezone.now(), dry_run=dry_run)
+        after = {"restorable_until": kept.expires_at.isoformat()}
+        audit.record(acting, "topic.deleted", topic_ref(instance, name), before, after, tenant=instance.tenant)
+        if not dry_run:
+            show_at_once(instance, deleted=[name])
+        return
     entry = audit.record(acting, "topic.deleted", topic_ref(instance, name), before, None, tenant=instance.tenant)
     # Emptied rather than removed: the brokers keep what they were last told, so they have to be told.
     if TopicAllowList.objects.filter(instance=instance, topic=name).update(**allow_lists.AllowLists().columns("")):

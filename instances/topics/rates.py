@@ -19,7 +19,7 @@ from instances.limits import TOPIC_RATE_OVER_MAX_S, TOPIC_RATE_OVER_MIN_S, TOPIC
 from instances.topics.interfaces import BrokerTopics, TopicReport
 
 MS_PER_S = 1_000
-# Bytes produced and consumed by topic, of the topics that had any.
+# Bytes produced and consumed by name, of the names that had any.
 Counters = Mapping[str, tuple[int, int]]
 
 
@@ -46,16 +46,22 @@ class Rates:
 
 def note(instance_id: str, report: TopicReport) -> Rates:
     """Takes a sample, and returns the rates since an earlier one."""
-    now = {number: look_of(broker) for number, broker in report.brokers.items()}
-    older, younger = _read(instance_id)
+    return note_looks(_key(instance_id), {number: look_of(broker) for number, broker in report.brokers.items()})
+
+
+def note_looks(key: str, now: Mapping[int, Look]) -> Rates:
+    """Takes a sample of any counters that are cumulative on each broker, kept in the cache under `key`."""
+    older: Mapping[int, Look]
+    younger: Mapping[int, Look]
+    older, younger = _read(key)
     rates = between(older, now)
     if not older or _age_s(older, now) > TOPIC_RATE_OVER_MAX_S:
         older, younger = now, {}
-        _write(instance_id, older, younger)
+        _write(key, older, younger)
     elif not younger and _age_s(older, now) >= TOPIC_RATE_OVER_S / 2:
-        _write(instance_id, older, now)
+        _write(key, older, now)
     elif younger and _age_s(younger, now) >= TOPIC_RATE_OVER_S:
-        _write(instance_id, younger, now)
+        _write(key, younger, now)
     return rates
 
 
@@ -99,8 +105,8 @@ def _age_s(before: Mapping[int, Look], now: Mapping[int, Look]) -> float:
     return max(ages, default=float("inf"))
 
 
-def _read(instance_id: str) -> tuple[dict[int, Look], dict[int, Look]]:
-    kept = cache.get(_key(instance_id))
+def _read(key: str) -> tuple[dict[int, Look], dict[int, Look]]:
+    kept = cache.get(key)
     if kept is None:
         return {}, {}
     older, younger = json.loads(zlib.decompress(base64.b64decode(kept)))
@@ -114,13 +120,13 @@ def _looks(parts: Mapping[str, Any]) -> dict[int, Look]:
     }
 
 
-def _write(instance_id: str, older: Mapping[int, Look], younger: Mapping[int, Look]) -> None:
+def _write(key: str, older: Mapping[int, Look], younger: Mapping[int, Look]) -> None:
     body = [
         {number: (sample.at_ms, sample.alive_since_ms, dict(sample.counters)) for number, sample in looks.items()}
         for looks in (older, younger)
     ]
     packed = base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
-    cache.set(_key(instance_id), packed, TOPIC_RATE_OVER_MAX_S)
+    cache.set(key, packed, TOPIC_RATE_OVER_MAX_S)
 
 
 def _key(instance_id: str) -> str:

@@ -21,6 +21,7 @@ from instances.topics.forms import TopicListForm
 from instances.topics.listing import topic_page
 from instances.views.columns import SHOWN_COLUMNS, column_link
 from instances.views.common import instance_page, render_instance
+from instances.views.deleted_topics import shown_deleted
 from instances.views.looked_at import note_topic
 from tenants import access
 from tenants.choices import Scope
@@ -45,6 +46,7 @@ def topics_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         "columns": [column_link(column, words, sort) for column in SHOWN_COLUMNS],
         "biggest": max((topic.row.size_bytes or 0 for topic in page.items), default=0),
         "worst": max((topic.row.lag or 0 for topic in page.items), default=0),
+        "deleted": shown_deleted(instance),
         "refused": [{"name": item.name, "reason": localized(item.reason)} for item in page.table.refused],
     }  # fmt: skip
     template = "instances/topic_rows.html" if request.headers.get("HX-Request") else "instances/topics.html"
@@ -83,14 +85,21 @@ def create_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 
 def render_topic(
-    request: HttpRequest, instance: Instance, topic: TopicView, tab: str, context: dict[str, Any], *, status: int = 200
+    request: HttpRequest,
+    instance: Instance,
+    topic: TopicView,
+    tab: str,
+    context: dict[str, Any],
+    *,
+    status: int = 200,
+    template: str = "",
 ) -> HttpResponse:
-    """One tab of a topic's page."""
+    """One tab of a topic's page; its template is named after it unless `template` names another one."""
     note_topic(request, instance, topic.name)
     crumbs = [(_("Topics"), reverse("page-topics", args=[instance.pk])), (topic.name, None)]
     values = {"topic": topic, "tab": tab, **context}
-    template = f"instances/topic_{tab}.html"
-    return render_instance(request, template, instance, values, section="topics", crumbs=crumbs, status=status)
+    path = f"instances/{template or f'topic_{tab}'}.html"
+    return render_instance(request, path, instance, values, section="topics", crumbs=crumbs, status=status)
 
 
 @instance_page(Scope.TOPICS_READ)
@@ -178,16 +187,19 @@ def clone_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
 @instance_page(Scope.TOPICS_WRITE)
 @require_http_methods(["GET", "POST"])
 def delete_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """Confirmed by typing the name: what a topic loses cannot be restored."""
+    """Confirmed by typing the name, because clients are cut off; it can be restored unless its end is asked for."""
     topic = selectors.topic_detail(instance, name)
     if request.method == "POST" and request.POST.get("typed") == name:
+        for_good = "for_good" in request.POST
         try:
-            services.delete_topic(acting=request.actor, instance=instance, name=name)  # type: ignore[attr-defined]
-            messages.success(request, _("Topic %(topic)s deleted.") % {"topic": name})
-            return redirect("page-topics", instance.pk)
+            services.delete_topic(acting=request.actor, instance=instance, name=name, for_good=for_good)  # type: ignore[attr-defined]
         except DomainError as error:
             messages.error(request, wording(error))
-    return render_topic(request, instance, topic, "delete", {})
+        else:
+            words = _("Topic %(topic)s deleted.") if for_good else _("Topic %(topic)s deleted. It can be restored.")
+            messages.success(request, words % {"topic": name})
+            return redirect("page-topics", instance.pk)
+    return render_topic(request, instance, topic, "delete", {"days": services.kept_for().days})
 
 
 @instance_page(Scope.TOPICS_WRITE)

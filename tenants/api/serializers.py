@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tenants import access, selectors
+from tenants import access, scope_groups, selectors
 from tenants.actors import Actor
 from tenants.api.strict import Choice, Flag, Instant, StrictSerializer, Text
 from tenants.choices import ActorKind, Role, Scope
@@ -146,6 +146,57 @@ class TokenIn(StrictSerializer):
         max_length=len(access.TOKEN_SCOPES),
     )
     expires_at = Instant(required=False, allow_null=True, help_text="Never, when left out.")
+
+
+class ScopeOut(serializers.Serializer):
+    name = serializers.CharField()
+    label = serializers.CharField()
+    is_grantable = serializers.BooleanField(help_text="You may make a token with it.")
+
+
+class ScopeGroupOut(serializers.Serializer):
+    name = serializers.CharField()
+    label = serializers.CharField()
+    scopes = ScopeOut(many=True)
+
+
+class ScopePresetOut(serializers.Serializer):
+    name = serializers.CharField()
+    label = serializers.CharField()
+    description = serializers.CharField()
+    scopes = serializers.ListField(child=serializers.CharField(), help_text="Those that you may give, sorted.")
+
+
+class ScopesOut(serializers.Serializer):
+    """Scopes of tokens: each in one group, and presets of them."""
+
+    groups = ScopeGroupOut(many=True)
+    presets = ScopePresetOut(many=True)
+
+
+def scopes_shown(granted: frozenset[str]) -> dict[str, Any]:
+    """All groups and presets for somebody who may give the scopes in `granted`."""
+    groups = [
+        {
+            "name": group.name,
+            "label": group.label,
+            "scopes": [
+                {"name": scope.value, "label": scope.label, "is_grantable": scope.value in granted}
+                for scope in group.scopes
+            ],
+        }
+        for group in scope_groups.GROUPS
+    ]
+    presets = [
+        {
+            "name": preset.name,
+            "label": preset.label,
+            "description": preset.help_text,
+            "scopes": scope_groups.preset_scopes(preset.name, granted),
+        }
+        for preset in scope_groups.PRESETS
+    ]
+    return {"groups": groups, "presets": presets}
 
 
 class TokenOut(serializers.ModelSerializer[ApiToken]):

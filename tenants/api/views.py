@@ -203,6 +203,15 @@ class TokenCollection(ApiView):
         return self.one(token, s.TokenMade, status=201, location=f"{API_ROOT}/tokens/{token.pk}")
 
 
+class ScopeCollection(ApiView):
+    tag = "Tokens"
+
+    @endpoint("list_scopes", SIGNED_IN, returns=s.ScopesOut)
+    def get(self, request: Request) -> Response:
+        """List the scopes of tokens by group, which of them you may give, and presets of them."""
+        return self.one(s.scopes_shown(access.grantable_scopes(self.actor)), s.ScopesOut)
+
+
 class TokenResource(ApiView):
     tag = "Tokens"
 

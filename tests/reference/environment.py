@@ -16,6 +16,7 @@ VARIABLES = {
     ),
     "PENSTOCK_SPARK_KEPT_MINUTES": "Spark and its Java end after so many minutes without work; 5",
     "PENSTOCK_USAGE_MINUTES_KEPT_DAYS": "metered minutes are dropped after so many days; 35, and 32 at least",
+    "PENSTOCK_DELETED_TOPICS_KEPT_DAYS": "a topic that its owner deletes can be restored for so many days; 7",
     "PENSTOCK_LAKE_URL": "where usage reports are kept as Parquet, `file:` or `s3:`; by default below the state dir",
     "PENSTOCK_ARCHIVE_ROOT": "where tenants' archives at `file:` lie; without it there are none",
     "SECRET_KEY": "Django's key; by default `secrets/secret_key` of the state directory",

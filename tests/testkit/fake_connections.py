@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from instances.clients.interfaces import Connection, ConnectionList
+from instances.clients.interfaces import BrokerTopicTraffic, ClientCounter, Connection, ConnectionList, TopicTraffic
 from instances.interfaces import BrokerUnresponsive
 from tenants.errors import NotFound, OutcomeUnknown
 
@@ -24,6 +24,10 @@ class FakeConnections:
     silent: tuple[BrokerUnresponsive, ...] = ()
     is_lost: bool = False
     asked: int = 0
+    # Counters of clients by instance and topic; the brokers' clock, and whether there are more than are counted.
+    counters: dict[tuple[str, str], list[ClientCounter]] = field(default_factory=lambda: defaultdict(list))
+    now_ms: int = SINCE_MS
+    is_cut: bool = False
 
     def add(self, instance_id: str, client_id: str, **changes: Any) -> Connection:
         number = len(self.kept[instance_id]) + 1
@@ -48,3 +52,29 @@ class FakeConnections:
         if len(left) == len(self.kept[instance_id]):
             raise NotFound("There is no such connection.")
         self.kept[instance_id] = left
+
+    def count(
+        self,
+        instance_id: str,
+        topic: str,
+        client_id: str,
+        moved_bytes: int,
+        *,
+        user: str = "reports",
+        direction: str = "produce",
+    ) -> None:
+        """Sets what a client has moved since the start of the one broker, last at `now_ms`."""
+        counter = ClientCounter(user, client_id, direction, moved_bytes, self.now_ms)
+        kept = [known for known in self.counters[instance_id, topic] if known[:3] != counter[:3]]
+        self.counters[instance_id, topic] = [*kept, counter]
+
+    def topic_traffic(self, instance_id: str, topic: str) -> TopicTraffic:
+        self.asked += 1
+        broker = BrokerTopicTraffic(
+            now_ms=self.now_ms,
+            alive_since_ms=SINCE_MS - 60_000,
+            counters=tuple(self.counters[instance_id, topic]),
+            is_cut=self.is_cut,
+        )
+        brokers = {} if self.silent and not self.kept[instance_id] else {1: broker}
+        return TopicTraffic(brokers=brokers, silent=self.silent)

@@ -110,6 +110,11 @@ class FakeDataPlane:
             del self.descriptions[instance_id, name]
         self._lose()
 
+    def delete_hidden_topic(self, instance_id: str, name: str) -> None:
+        if not self.is_lost or self.does_what_is_lost:
+            self.descriptions.pop((instance_id, name), None)
+        self._lose()
+
     def _lose(self) -> None:
         if self.is_lost:
             raise OutcomeUnknown

@@ -22,6 +22,8 @@ class NamedTopic(Protocol):
     def user_name(self) -> str: ...
     @property
     def instance_id(self) -> str | None: ...
+    @property
+    def is_hidden(self) -> bool: ...
 
 
 T = TypeVar("T", bound=NamedTopic)
@@ -42,9 +44,9 @@ class Namespace(Generic[T]):
     def topic_by_id(self, topic_id: bytes) -> T | None:
         """Returns a topic by its id (CKA-19). Ids are global, so topics of other instances are filtered out here."""
         topic = self.topics_by_id.get(topic_id)
-        if topic is None or (self.instance_id is not None and topic.instance_id != self.instance_id):
-            return None
-        return topic
+        if topic is None or self.instance_id is None:
+            return topic
+        return None if topic.instance_id != self.instance_id or topic.is_hidden else topic
 
     def shown(self, topic: T) -> str:
         """Returns the name of a visible topic in responses."""

@@ -27,9 +27,11 @@ from brokers.engine.assembly.storage_capacity import StorageCapacity
 from brokers.engine.assembly.storage_samples import storage_samples
 from brokers.engine.assembly.storage_shortening import StorageShortening
 from brokers.engine.assembly.tenant_listeners import TenantListeners
+from brokers.engine.assembly.topic_clients import topic_clients
 from brokers.engine.assembly.topic_figures import topic_figures
 from brokers.engine.assembly.traffic_report import throttle_samples, traffic_page
 from brokers.engine.assembly.volumes import volume
+from brokers.engine.cluster.image import InstanceImage
 from brokers.engine.cluster.session import ClusterSession
 from brokers.engine.cluster.tree import SessionState
 from brokers.engine.controller.loop import ControllerLoop
@@ -45,7 +47,7 @@ from brokers.native import finder as native
 from brokers.native import notes
 
 _INSTANCE: Final = re.compile(
-    r"/v1/instances/(ins-[a-z0-9]{8})/(traffic|throttles|topics|topic_figures|bandwidth|connections)\Z"
+    r"/v1/instances/(ins-[a-z0-9]{8})/(traffic|throttles|topics|topic_figures|topic_clients|bandwidth|connections)\Z"
 )
 _CONNECTION: Final = re.compile(r"/v1/instances/(ins-[a-z0-9]{8})/connections/([0-9]{1,18})\Z")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -110,20 +112,26 @@ class AdminPort:
         if what == "bandwidth":
             loop_used_ms = self.listeners.loop_used_ms(instance_id)
             return Reply.json(bandwidth_report.of_instance(self.services, instance_id, loop_used_ms))
-        if what == "connections":
-            return Reply.json(
-                connection_report.connections_page(
-                    self.listeners,
-                    instance_id,
-                    after=request.number("after", 0),
-                    started_at_ms=self.started_at_ms,
-                    now_ms=self.services.clock.now_ms(),
-                )
-            )
+        if what == "topics":
+            return Reply.json(self._topics(instance_id, request.query.get("name", "")))
+        return Reply.json(self._page_of(instance_id, what, request))
+
+    def _page_of(self, instance_id: str, what: str, request: Request) -> dict[str, Any]:
+        """One page of a long report; each page is one turn of the event loop."""
         if what == "topic_figures":
-            after = request.query.get("after", "")
-            return Reply.json(topic_figures(self.services, instance_id, self.started_at_ms, after=after))
-        return Reply.json(self._topics(instance_id, request.query.get("name", "")))
+            return topic_figures(self.services, instance_id, self.started_at_ms, after=request.query.get("after", ""))
+        after, now_ms = request.number("after", 0), self.services.clock.now_ms()
+        if what == "connections":
+            return connection_report.connections_page(
+                self.listeners, instance_id, after=after, started_at_ms=self.started_at_ms, now_ms=now_ms
+            )
+        return topic_clients(
+            self.services.accounting.accountings.get(instance_id),
+            request.query.get("name", ""),
+            after=after,
+            started_at_ms=self.started_at_ms,
+            now_ms=now_ms,
+        )
 
     def _close_connection(self, request: Request) -> Reply:
         """Closes the connection that the path names. `started_at_ms` in the query is this process's: numbers begin anew
@@ -294,12 +302,23 @@ class AdminPort:
         accounting = self.services.accounting.accountings.get(instance_id)
         return {
             "topics": topics,
+            "hidden": {} if name else self._hidden_bytes(instance),
             "stored_bytes": self.storage.use.of(instance_id),
             "storage_full": self.storage.is_full(instance_id),
             "refused_topics": []
             if accounting is None
             else accounting.refused_topics.as_json(self.services.clock.now_ms()),
         }
+
+    def _hidden_bytes(self, instance: InstanceImage) -> dict[str, int]:
+        """Bytes of all replicas of the deleted topics that may be restored, as far as their partitions are led here."""
+        result: dict[str, int] = {}
+        for topic in instance.hidden.values():
+            for wanted in topic.partitions:
+                partition = self.services.storage.table.get(topic.name, wanted.index)
+                if partition is not None and partition.is_leader and not partition.offline:
+                    result[topic.user_name] = result.get(topic.user_name, 0) + partition.size_bytes * len(wanted.target)
+        return result
 
     def _samples(self) -> Iterator[Sample]:
         services, table, counters = self.services, self.services.storage.table, self.listeners.counters

@@ -176,7 +176,7 @@ class StorageShortening:
             return
         leaders = {
             (topic.name, partition.index): partition.leader
-            for topic in instance.topics.values()
+            for topic in instance.stored_topics
             for partition in topic.partitions
         }
         if any(leaders.get(key, leader) != leader for key, leader in state.leaders.items()):
@@ -187,7 +187,7 @@ class StorageShortening:
         """Those led here and those followed, of topics whose records go by their age."""
         led: list[Partition] = []
         followed: list[Partition] = []
-        for topic in instance.topics.values():
+        for topic in instance.stored_topics:
             for line in topic.partitions:
                 partition = self._services.storage.table.get(topic.name, line.index)
                 if partition is not None and not partition.offline and partition.config.log.retention.delete:

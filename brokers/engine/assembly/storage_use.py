@@ -77,7 +77,7 @@ class StorageUse:
         me = self._services.broker_id
         return [
             (topic.name, partition.index, len(partition.target))
-            for topic in instance.topics.values()
+            for topic in instance.stored_topics
             for partition in topic.partitions
             if partition.leader == me
         ]

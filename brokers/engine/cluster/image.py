@@ -87,8 +87,8 @@ class TopicImage:
     """A topic: `name` is internal, and `user_name` is the tenant's name (the same for internal topics of the cluster).
 
     `produce_ips`, `consume_ips` and `administer_ips` are its allow-lists (CKA-11). `version` is that of
-    `/brokers/topics/<t>`. `identity` is a node that exists as long as this topic and not another one of its name; it is
-    None for a topic that was created without one.
+    `/brokers/topics/<t>`. With `is_hidden` its owner has deleted it and may restore it. `identity` is a node that
+    exists as long as this topic and not another one of its name; it is None for a topic that was created without one.
     """
 
     name: str
@@ -101,6 +101,7 @@ class TopicImage:
     consume_ips: tuple[str, ...] = ()
     administer_ips: tuple[str, ...] = ()
     deleting: bool = False
+    is_hidden: bool = False
     version: int = 0
     identity: str | None = None
 
@@ -118,12 +119,17 @@ class TopicImage:
 
 @dataclass(frozen=True)
 class InstanceImage:
-    """An instance: its document and its topics by the tenant's names, without topics that are being deleted."""
+    """An instance: its document and its topics by the tenant's names, without topics that are being deleted.
+
+    `hidden` has the deleted topics that may be restored, by internal name: clients see none of them, and they count in
+    limits and storage like the others.
+    """
 
     id: str
     document: InstanceDocument
     topics: Mapping[bytes, TopicImage]
     topic_names: Mapping[str, str]
+    hidden: Mapping[str, TopicImage] = field(default_factory=dict)
 
     def topic(self, user_name: str) -> TopicImage | None:
         return self.topics.get(user_name.encode())
@@ -134,12 +140,17 @@ class InstanceImage:
         return tuple(sorted(self.topic_names.values()))
 
     @cached_property
+    def stored_topics(self) -> tuple[TopicImage, ...]:
+        """Topics that take partitions and storage: those of clients, and the hidden ones."""
+        return (*self.topics.values(), *self.hidden.values())
+
+    @cached_property
     def partition_count(self) -> int:
-        return sum(len(topic.partitions) for topic in self.topics.values())
+        return sum(len(topic.partitions) for topic in self.stored_topics)
 
     @cached_property
     def stored_bytes(self) -> int:
-        return sum(topic.stored_bytes for topic in self.topics.values())
+        return sum(topic.stored_bytes for topic in self.stored_topics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,12 +318,17 @@ def _apply_instances(
 def _with_topics(
     instance: InstanceImage, pairs: Iterable[tuple[TopicImage | None, TopicImage | None]]
 ) -> InstanceImage:
-    topics, names = dict(instance.topics), dict(instance.topic_names)
+    topics, names, hidden = dict(instance.topics), dict(instance.topic_names), dict(instance.hidden)
     for before, after in pairs:
         if before is not None:
             topics.pop(before.user_name.encode(), None)
             names.pop(before.name, None)
-        if after is not None and not after.deleting:
+            hidden.pop(before.name, None)
+        if after is None or after.deleting:
+            continue
+        if after.is_hidden:
+            hidden[after.name] = after
+        else:
             topics[after.user_name.encode()] = after
             names[after.name] = after.user_name
-    return replace(instance, topics=topics, topic_names=names)
+    return replace(instance, topics=topics, topic_names=names, hidden=hidden)

@@ -365,6 +365,7 @@ def _topic(
         consume_ips=owner.consume_ips if owner is not None else (),
         administer_ips=owner.administer_ips if owner is not None else (),
         deleting=nodes.deletion is not None,
+        is_hidden=owner is not None and owner.deleted_topic_id == document.topic_id,
         version=nodes.topic.version,
         identity=paths.topic_identity(name, document.topic_id) if document.identified else None,
     )

@@ -171,6 +171,10 @@ def _check_new_name(image: ClusterImage, instance_id: str | None, name: str) -> 
     if instance.document.state == "frozen":
         raise errors.InstanceNotWritable("The instance is suspended.")
     internal = naming.internal_topic(instance_id, name)
+    if internal in instance.hidden:
+        raise errors.PolicyViolation(
+            f"Topic '{name}' was deleted and can be restored. Restore it, or delete it for good, to use its name."
+        )
     if internal in image.topics:
         raise errors.TopicExists(f"Topic '{name}' already exists.")
     if "." in name or "_" in name:

@@ -35,14 +35,16 @@ class UsageCounter:
     """A usage counter: bytes and requests.
 
     `bytes` are record-batch bytes, accepted by the leader (produce) or written to the socket (consume), or a level.
-    `numbers` is a view of three 64-bit integers that the caller allocates.
+    `numbers` is a view of three 64-bit integers that the caller allocates. `moved_ms` is the time of the last report
+    that found the counter changed, 0 before the first.
     """
 
-    __slots__ = ("key", "numbers")
+    __slots__ = ("key", "moved_ms", "numbers")
 
     def __init__(self, key: Key, numbers: memoryview) -> None:
         self.key = key
         self.numbers = numbers
+        self.moved_ms = 0
 
     @property
     def bytes(self) -> int:
@@ -117,6 +119,7 @@ class UsageReport:
 
     def add(self, head: ReportHead, instance_id: str, counter: UsageCounter) -> None:
         topic, user, client_id, direction = counter.key
+        counter.moved_ms = head.at_ms
         self._counters.append((counter, counter.requests))
         self.events.append(
             UsageEvent(

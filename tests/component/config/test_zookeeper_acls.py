@@ -193,7 +193,7 @@ async def test_the_life_of_an_instance_needs_no_right_that_a_role_does_not_have(
             assert (await asyncio.to_thread(wait)).is_complete
             topic = await member.create_topic(instance, "orders", partitions=2)
             wanted = InstanceTopicDocument(name="orders", produce_ips=("10.0.0.1",))
-            await asyncio.to_thread(publisher.publish_allow_lists, instance, topic.name, wanted)
+            await asyncio.to_thread(publisher.publish_topic, instance, topic.name, wanted)
             limits = {"producer_byte_rate": 1_000.0}
             for entity in (QuotaEntity(True, "alice", True, None), QuotaEntity(False, None, True, "etl")):
                 await member.store.alter_client_quotas(

@@ -15,7 +15,7 @@ from billing.services import ensure_default_plans
 from instances import interfaces as instances_interfaces
 from instances import services
 from instances.acls import interfaces as acl_interfaces
-from instances.clients.interfaces import connection_admin_client
+from instances.clients.interfaces import connection_admin_client, topic_traffic
 from instances.groups import interfaces
 from instances.messages.interfaces import message_admin_client
 from instances.models import Instance
@@ -102,6 +102,7 @@ def kept_messages(monkeypatch: pytest.MonkeyPatch) -> FakeMessages:
 def connections(monkeypatch: pytest.MonkeyPatch) -> FakeConnections:
     result = FakeConnections()
     monkeypatch.setattr(connection_admin_client, "_plugged", result)
+    monkeypatch.setattr(topic_traffic, "_plugged", result.topic_traffic)
     return result
 
 

@@ -87,6 +87,9 @@ class FakeDataPlane:
     def delete_topic(self, instance_id: str, name: str) -> None:
         del self.found[instance_id, name]
 
+    def delete_hidden_topic(self, instance_id: str, name: str) -> None:
+        self.found.pop((instance_id, name), None)
+
 
 @dataclass
 class FakeObservation:

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from instances.models import Instance
+from instances.models import DeletedTopic, Instance
 from tenants.models import AuditEntry, Member
 from tests.component.console.fakes import FakeDataPlane
 from tests.testkit.fake_groups import FakeGroups
@@ -52,11 +52,11 @@ def test_deleting_names_topics_and_amounts_and_asks_once(
     page = act(ida, instance, "delete", BOTH)
     assert "Delete 2 topics with 40 messages, 4 kB?" in page
     assert topics(data_plane, instance) == set(BOTH)
-    assert act(ida, instance, "delete", BOTH, typed="something else").count("Nothing brings them back.") == 1
+    assert act(ida, instance, "delete", BOTH, typed="something else").count("They can be restored") == 1
     assert topics(data_plane, instance) == set(BOTH)
     page = act(ida, instance, "delete", BOTH, typed=instance.name)
     assert "2 topics are deleted." in page
-    assert topics(data_plane, instance) == set()
+    assert set(DeletedTopic.objects.values_list("topic", flat=True)) == set(BOTH)
     assert AuditEntry.objects.filter(action="topic.deleted").count() == 2
 
 

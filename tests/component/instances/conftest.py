@@ -8,7 +8,7 @@ import pytest
 
 from instances import interfaces as instances_interfaces
 from instances.acls import interfaces as acl_interfaces
-from instances.clients.interfaces import connection_admin_client
+from instances.clients.interfaces import connection_admin_client, topic_traffic
 from instances.groups import interfaces
 from instances.messages.interfaces import message_admin_client
 from instances.topics import interfaces as topic_interfaces
@@ -109,7 +109,7 @@ def acls() -> Iterator[FakeAcls]:
 @pytest.fixture(autouse=True)
 def connections() -> Iterator[FakeConnections]:
     result = FakeConnections()
-    with plugged(connection_admin_client, result):
+    with plugged(connection_admin_client, result), plugged(topic_traffic, result.topic_traffic):
         yield result
 
 

@@ -33,7 +33,7 @@ ASKED: list[tuple[str, Callable[[Api, str], Any], dict[str, Any]]] = [
     ("topic.created", lambda api, at: api.post(f"{at}/topics", {"name": "clicks"}, Idempotency_Key="a"),
      {"partitions": 3, "replication_factor": 2, "config": {}}),
     ("topic.changed", lambda api, at: api.patch(f"{at}/topics/orders", {"partitions": 6}), {"partitions": 6}),
-    ("topic.deleted", lambda api, at: api.delete(f"{at}/topics/orders"), {}),
+    ("topic.deleted", lambda api, at: api.delete(f"{at}/topics/orders?for_good=true"), {}),
     ("group.offsets_reset", lambda api, at: api.post(f"{at}/groups/etl/offsets", {"to": "latest"}),
      {"to": "latest", "offsets": [["orders", 0, 100]]}),
     ("group.deleted", lambda api, at: api.delete(f"{at}/groups/etl"), {}),
@@ -65,7 +65,7 @@ def test_the_ledger_has_what_nobody_knows_the_outcome_of(
 def test_address_lists_stay_where_nobody_knows_whether_their_topic_is_gone(api: Api, instance: Instance) -> None:
     """Or a topic that lives would be open to everybody."""
     TopicAllowList.objects.create(instance=instance, topic="orders", produce_ips=["10.0.0.0/8"], consume_ips=[])
-    assert_problem(api.delete(f"/instances/{instance.pk}/topics/orders"), 503, "outcome_unknown")
+    assert_problem(api.delete(f"/instances/{instance.pk}/topics/orders?for_good=true"), 503, "outcome_unknown")
     assert TopicAllowList.objects.get(instance=instance).produce_ips == ["10.0.0.0/8"]
 
 
@@ -78,7 +78,7 @@ def test_of_a_change_with_an_unknown_part_the_rest_is_taken_back(api: Api, insta
 
 def test_services_called_by_the_console_keep_the_row_as_well(owner: Member, instance: Instance) -> None:
     with pytest.raises(OutcomeUnknown):
-        services.delete_topic(acting=member_actor(owner), instance=instance, name="orders")
+        services.delete_topic(acting=member_actor(owner), instance=instance, name="orders", for_good=True)
     assert AuditEntry.objects.get(action="topic.deleted").after == {"outcome": "unknown"}
 
 

@@ -8,7 +8,9 @@ import pytest
 from django.core import serializers as django_serializers
 from django.test import Client
 
-from tenants import access
+from tenants import access, scope_groups
+from tenants.actors import member_actor
+from tenants.choices import Role, Scope
 from tenants.models import ApiToken, IdempotencyRecord, Member
 from tests.testkit.api_cases import Api, assert_problem, make_member
 
@@ -52,6 +54,40 @@ def test_a_token_is_not_made_for_what_no_route_asks_for(browser: Client, owner: 
     assert offered == access.TOKEN_SCOPES - {"operator"}
     problem = assert_problem(Api.of(owner).post("/tokens", {"name": "x", "scopes": ["messages:delete"]}), 400)
     assert problem["errors"][0]["pointer"] == "/scopes/0"
+
+
+@pytest.mark.parametrize("preset", [preset.name for preset in scope_groups.PRESETS])
+def test_a_preset_makes_a_token_with_its_scopes_whatever_is_ticked(preset: str, browser: Client, owner: Member) -> None:
+    browser.post("/tokens/", filled_in(browser) | {"preset": preset, "scopes": "billing:write"})
+    (wanted,) = [each for each in Api.of(owner).get("/scopes").json()["presets"] if each["name"] == preset]
+    assert sorted(ApiToken.objects.get(name="ci").scopes) == wanted["scopes"]
+    assert "operator" not in wanted["scopes"]
+
+
+def test_a_preset_gives_no_more_than_its_maker_has(owner: Member) -> None:
+    viewer = make_member(Role.VIEWER, owner.tenant)
+    may = access.grantable_scopes(member_actor(viewer))
+    answer = Api.of(owner, ["topics:read", "messages:read"]).get("/scopes").json()
+    for preset in answer["presets"]:
+        assert set(preset["scopes"]) <= {"topics:read", "messages:read"}
+        assert set(scope_groups.preset_scopes(preset["name"], may)) <= may
+    grantable = {scope["name"] for group in answer["groups"] for scope in group["scopes"] if scope["is_grantable"]}
+    assert grantable == {"topics:read", "messages:read"}
+
+
+def test_every_scope_stands_in_one_group() -> None:
+    named = [scope for group in scope_groups.GROUPS for scope in group.scopes]
+    assert sorted(named) == sorted(Scope)
+
+
+def test_a_token_for_nothing_is_not_made(browser: Client) -> None:
+    form = filled_in(browser)
+    del form["scopes"]
+    for changes in ({}, {"preset": ""}, {"preset": "no-such-preset"}):
+        answer = browser.post("/tokens/", form | changes)
+        assert answer.status_code == 422
+    assert "Choose what the token may do." in browser.post("/tokens/", form).content.decode()
+    assert not ApiToken.objects.filter(name="ci").exists()
 
 
 def test_the_form_beside_a_secret_makes_another_token(browser: Client) -> None:

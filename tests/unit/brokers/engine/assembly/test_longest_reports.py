@@ -12,13 +12,14 @@ from brokers.contract.connections import CONNECTIONS_PER_INSTANCE_MAX
 from brokers.contract.usage import USAGE_KEYS_PER_INSTANCE_MAX
 from brokers.engine.access.principals import Principal
 from brokers.engine.assembly.connection_report import CONNECTIONS_PER_PAGE, close_connection, connections_page
+from brokers.engine.assembly.topic_clients import CLIENTS_PER_PAGE, topic_clients
 from brokers.engine.assembly.topic_figures import topic_figures
 from brokers.engine.handlers.session import Session
 from brokers.engine.network import endings
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.inbound_frames import InboundFrames
-from brokers.engine.throttling.usage import UsageAccounting
+from brokers.engine.throttling.usage import ReportHead, UsageAccounting, reports
 
 INSTANCE = "ins-aaaaaaaa"
 # With others beside it, a turn of ten milliseconds is measured several times and the shortest counts.
@@ -136,3 +137,46 @@ def test_a_page_of_ten_thousand_topics_with_all_counters_is_one_short_turn() -> 
         after = answer["next"]
     assert found == list(names)
     assert shortest_s(lambda: topic_figures(services, INSTANCE, 1, after=names[TOPICS // 2])) < TURN_S
+
+
+def clients_page(usage: UsageAccounting, after: int = 0, now_ms: int = 90_000) -> dict[str, Any]:
+    accounting: Any = SimpleNamespace(usage=usage)
+    return topic_clients(accounting, "orders", after=after, started_at_ms=1, now_ms=now_ms)
+
+
+def test_the_clients_of_a_topic_come_in_pages_of_one_short_turn_though_all_have_long_names() -> None:
+    usage = UsageAccounting()
+    for number in range(USAGE_KEYS_PER_INSTANCE_MAX + 1):
+        usage.counter("orders", "\U0001f600" * 249, f"{number}" + "\U0001f600" * 240, "produce").add(100)
+    usage.counter("", "", "", "stored").add(9)
+    found: list[str] = []
+    after: int | None = 0
+    is_cut = []
+    while after is not None:
+        answer = clients_page(usage, after)
+        found += [row[1] for row in answer["clients"]]
+        assert len(answer["clients"]) <= CLIENTS_PER_PAGE
+        is_cut.append(answer["is_cut"])
+        after = answer["next"]
+    assert len(set(found)) == len(found) == USAGE_KEYS_PER_INSTANCE_MAX
+    assert is_cut == [False] * (len(is_cut) - 1) + [True]
+    assert shortest_s(lambda: clients_page(usage)) < TURN_S
+    assert topic_clients(None, "orders", after=0, started_at_ms=1, now_ms=2)["clients"] == []
+
+
+def confirm_report(usage: UsageAccounting, *, sequence: int, at_ms: int) -> None:
+    for part in reports({INSTANCE: usage}, ReportHead(1, 1, sequence, at_ms)):
+        part.confirm()
+
+
+def test_the_last_sight_of_a_client_is_the_report_that_found_it_changed() -> None:
+    usage = UsageAccounting()
+    counter = usage.counter("orders", "anna", "till", "produce")
+    usage.counter("orders", "anna", "never", "consume")
+    usage.counter("other", "anna", "till", "produce").add(1)
+    counter.add(100)
+    assert clients_page(usage)["clients"] == [["anna", "till", "produce", 100, 90_000]], "not reported: just now"
+    confirm_report(usage, sequence=1, at_ms=50_000)
+    assert clients_page(usage)["clients"] == [["anna", "till", "produce", 100, 50_000]]
+    confirm_report(usage, sequence=2, at_ms=60_000)
+    assert clients_page(usage)["clients"][0][-1] == 50_000

@@ -1,0 +1,42 @@
+"""Documents of single topics for brokers: address lists, and which topics are deleted and may be restored."""
+
+from __future__ import annotations
+
+import uuid
+from base64 import urlsafe_b64encode
+
+from brokers.contract.documents import InstanceTopicDocument
+from brokers.provisioning.publisher import Publisher
+from instances import naming
+from instances.models import DeletedTopic, Instance, TopicAllowList
+from instances.topics import allow_lists
+
+
+def publish(instance: Instance, publisher: Publisher) -> None:
+    """Writes the documents of topics that have something to say. Rows of restored topics go when that is published,
+    and rows of deleted topics that are not there any more.
+    """
+    lists = {row.topic: row for row in TopicAllowList.objects.filter(instance=instance)}
+    deleted = {row.topic: row for row in DeletedTopic.objects.filter(instance=instance)}
+    for name in sorted({*lists, *deleted}):
+        row = deleted.get(name)
+        internal = naming.internal_topic(instance.pk, name)
+        if publisher.topic_exists(internal):
+            publisher.publish_topic(instance.pk, internal, document_of(name, lists.get(name), row))
+            if row is not None and row.is_restored:
+                DeletedTopic.objects.filter(pk=row.pk, is_restored=True).delete()
+        elif row is not None:
+            DeletedTopic.objects.filter(pk=row.pk, topic_id=row.topic_id).delete()
+
+
+def document_of(name: str, lists: TopicAllowList | None, deleted: DeletedTopic | None) -> InstanceTopicDocument:
+    """Document of one topic. Pure."""
+    columns = {} if lists is None else {column: tuple(getattr(lists, column)) for column in allow_lists.COLUMNS}
+    is_hidden = deleted is not None and not deleted.is_restored
+    topic_id = encoded(deleted.topic_id) if deleted is not None and is_hidden else ""
+    return InstanceTopicDocument(name=name, deleted_topic_id=topic_id, **columns)
+
+
+def encoded(topic_id: str) -> str:
+    """Id of a topic as documents of topics write it."""
+    return urlsafe_b64encode(uuid.UUID(topic_id).bytes).rstrip(b"=").decode()

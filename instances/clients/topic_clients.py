@@ -1,0 +1,305 @@
+"""Producers and consumers of one topic: counters of brokers by user and client id, with connections and groups.
+
+A rate is the difference of two looks at counters of brokers. Connections are those that the same user has open now
+under the same client id: brokers do not count by connection. A member of a group is told from its client id and its
+address.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.core.cache import cache
+
+from instances import interfaces
+from instances.access import require_reachable
+from instances.clients import listing
+from instances.clients.interfaces import (
+    BrokerTopicTraffic,
+    ClientCounter,
+    Connection,
+    TopicTraffic,
+    topic_traffic,
+)
+from instances.groups import lag_history
+from instances.groups.interfaces import GroupSummary, Partition, group_admin_client
+from instances.interfaces import BrokerUnresponsive
+from instances.limits import (
+    CLIENT_ADDRESSES_SHOWN_MAX,
+    CLIENT_GROUPS_ASKED_MAX,
+    CLIENT_GROUPS_SHOWN_MAX,
+    CONNECTIONS_KEPT_S,
+)
+from instances.models import Instance
+from instances.sorted_pages import SortedPage, sorted_page, sorts_of
+from instances.topics import rates
+from tenants.errors import Unavailable
+
+PRODUCE, CONSUME = "produce", "consume"
+# A name per client: user and client id.
+Name = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupShare:
+    """Partitions of a topic that a client reads for a group. `lag` in messages, None where it is not known."""
+
+    group: str
+    partitions: int
+    lag: int | None
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicClient:
+    """A user and client id that moved bytes of a topic since the brokers' start, or that a group assigned partitions.
+
+    `rate_bps` is None while brokers were not asked twice, `last_seen_ms` where no bytes moved. `addresses` are those of
+    the first connections, of `connections` in all.
+    """
+
+    client_id: str
+    user: str
+    total_bytes: int = 0
+    rate_bps: float | None = None
+    last_seen_ms: int | None = None
+    connections: int = 0
+    addresses: tuple[str, ...] = ()
+    groups: list[GroupShare] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return json.dumps([self.client_id, self.user])
+
+    @property
+    def lag(self) -> int | None:
+        lags = [share.lag for share in self.groups if share.lag is not None]
+        return sum(lags) if lags else None
+
+
+COLUMNS: Mapping[str, Callable[[TopicClient], Any]] = {
+    "client_id": lambda client: client.client_id,
+    "user": lambda client: client.user,
+    "address": lambda client: client.addresses[0] if client.addresses else None,
+    "rate": lambda client: client.rate_bps,
+    "bytes": lambda client: client.total_bytes,
+    "last_seen": lambda client: client.last_seen_ms,
+}
+SORTS = sorts_of(tuple(COLUMNS))
+CONSUMER_COLUMNS = {
+    **COLUMNS,
+    "group": lambda client: client.groups[0].group if client.groups else None,
+    "lag": lambda client: client.lag,
+}
+CONSUMER_SORTS = sorts_of(tuple(CONSUMER_COLUMNS))
+DEFAULT_SORT = "-last_seen"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicClientPage:
+    """Clients of one page, of `total` that match. `rates_over_s` is the span of the rates, None while there are none.
+    `is_cut`: brokers count more clients of the instance together than one by one.
+    """
+
+    page: SortedPage[TopicClient]
+    total: int
+    rates_over_s: float | None
+    silent: Sequence[BrokerUnresponsive]
+    is_cut: bool
+
+    @property
+    def items(self) -> Sequence[TopicClient]:
+        return self.page.rows
+
+    @property
+    def next_token(self) -> str | None:
+        return self.page.next_token
+
+    @property
+    def last(self) -> int:
+        return self.page.first - 1 + len(self.page.rows)
+
+
+def topic_client_page(
+    instance: Instance,
+    topic: str,
+    direction: str,
+    *,
+    with_groups: bool = False,
+    contains: str = "",
+    sort: str = DEFAULT_SORT,
+    page_token: str = "",
+    page_size: int = 50,
+) -> TopicClientPage:
+    """Returns one page of those that produce or consume; `contains` is looked for in client id, user and address.
+
+    Raises `NotFound` for a topic that is not there, `Conflict` while there are no brokers to ask, and `Unavailable`
+    where none answers.
+    """
+    require_reachable(instance)
+    interfaces.data_plane.it.topic(instance.pk, topic)
+    traffic = _traffic(instance, topic)
+    measured = rates.note_looks(f"clients:{instance.pk}:of:{topic}:looks", looks_of(traffic))
+    listed = listing.connections_now(instance)
+    clients = clients_of(traffic, measured, direction)
+    add_connections(clients, listed.connections)
+    if direction == CONSUME and with_groups:
+        groups, ends = _groups(instance, topic)
+        add_groups(clients, topic, groups, ends)
+    words = contains.lower()
+    rows = [client for client in clients.values() if not words or _matches(client, words)]
+    page = sorted_page(
+        rows,
+        column=CONSUMER_COLUMNS[sort.removeprefix("-")],
+        name=lambda client: client.name,
+        is_descending=sort.startswith("-"),
+        page_token=page_token,
+        page_size=page_size,
+        binding=f"topic clients {instance.pk} {topic} {direction} {contains} {sort}",
+    )
+    return TopicClientPage(
+        page=page,
+        total=len(rows),
+        rates_over_s=measured.over_s,
+        silent=traffic.silent,
+        is_cut=any(broker.is_cut for broker in traffic.brokers.values()),
+    )
+
+
+def looks_of(traffic: TopicTraffic) -> dict[int, rates.Look]:
+    """Counters by client, as rates are taken from. Pure."""
+    looks = {}
+    for number, broker in traffic.brokers.items():
+        counters: dict[str, tuple[int, int]] = {}
+        for counter in broker.counters:
+            name = json.dumps([counter.client_id, counter.user])
+            produced, consumed = counters.get(name, (0, 0))
+            if counter.direction == PRODUCE:
+                counters[name] = (counter.bytes, consumed)
+            else:
+                counters[name] = (produced, counter.bytes)
+        looks[number] = rates.Look(broker.now_ms, broker.alive_since_ms, counters)
+    return looks
+
+
+def clients_of(traffic: TopicTraffic, measured: rates.Rates, direction: str) -> dict[Name, TopicClient]:
+    """Sums over brokers by client id and user. Pure."""
+    clients: dict[Name, TopicClient] = {}
+    for broker in traffic.brokers.values():
+        for counter in broker.counters:
+            if counter.direction != direction:
+                continue
+            name = (counter.client_id, counter.user)
+            client = clients.setdefault(name, TopicClient(client_id=counter.client_id, user=counter.user))
+            client.total_bytes += counter.bytes
+            client.last_seen_ms = max(client.last_seen_ms or 0, counter.moved_ms)
+    for client in clients.values():
+        client.rate_bps = measured.of(client.name)[direction == CONSUME]
+    return clients
+
+
+def add_connections(clients: Mapping[Name, TopicClient], connections: Iterable[Connection]) -> None:
+    """Counts the open connections of each client, with the first few addresses. Pure."""
+    for connection in connections:
+        client = clients.get((connection.client_id, connection.user))
+        if client is None:
+            continue
+        client.connections += 1
+        is_new = connection.address not in client.addresses
+        if is_new and len(client.addresses) < CLIENT_ADDRESSES_SHOWN_MAX:
+            client.addresses = (*client.addresses, connection.address)
+
+
+def add_groups(
+    clients: dict[Name, TopicClient], topic: str, groups: Mapping[str, GroupSummary], ends: Mapping[Partition, int]
+) -> None:
+    """Puts the groups whose members read `topic` beside their clients. A member that no counter knows is a client whose
+    user is not known. Pure.
+    """
+    shares: dict[tuple[Name, str], list[int | None]] = {}
+    for group, summary in groups.items():
+        committed = {item.place: item.offset for item in summary.offsets or ()}
+        for member in summary.description.members if summary.description else ():
+            places = [place for place in member.assignment or () if place[0] == topic]
+            if not places:
+                continue
+            client = _client_of(clients, member.client_id, member.host.removeprefix("/"))
+            lags = shares.setdefault(((client.client_id, client.user), group), [])
+            lags += [
+                max(0, ends[place] - committed[place]) if place in ends and place in committed else None
+                for place in places
+            ]
+    for (name, group), lags in sorted(shares.items()):
+        known = [lag for lag in lags if lag is not None]
+        share = GroupShare(group=group, partitions=len(lags), lag=sum(known) if len(known) == len(lags) else None)
+        if len(clients[name].groups) < CLIENT_GROUPS_SHOWN_MAX:
+            clients[name].groups.append(share)
+
+
+def _client_of(clients: dict[Name, TopicClient], client_id: str, address: str) -> TopicClient:
+    same_id = [client for client in clients.values() if client.client_id == client_id and client.last_seen_ms]
+    same_address = [client for client in same_id if address in client.addresses]
+    if len(same_address) == 1 or len(same_id) == 1:
+        return (same_address if len(same_address) == 1 else same_id)[0]
+    return clients.setdefault((client_id, ""), TopicClient(client_id=client_id, user="", addresses=(address,)))
+
+
+def _groups(instance: Instance, topic: str) -> tuple[Mapping[str, GroupSummary], Mapping[Partition, int]]:
+    """Groups that were behind in `topic` or not when they were sampled last, the furthest behind first, and the ends of
+    the topic's partitions that they are at.
+    """
+    sampled = lag_history.latest(instance.pk, time.time_ns() // 1_000_000)
+    behind = sorted((-by_topic[topic], group) for group, (_at_ms, by_topic) in sampled.items() if topic in by_topic)
+    names = [group for _lag, group in behind[:CLIENT_GROUPS_ASKED_MAX]]
+    if not names:
+        return {}, {}
+    summaries = group_admin_client.it.describe(instance.pk, names)
+    places = {item.place for summary in summaries.values() for item in summary.offsets or () if item.topic == topic}
+    return summaries, group_admin_client.it.bounds(instance.pk, places)
+
+
+def _traffic(instance: Instance, topic: str) -> TopicTraffic:
+    """Counters of all brokers, a moment old at most. Raises `Unavailable` where none answers."""
+    key = f"clients:{instance.pk}:of:{topic}"
+    kept = cache.get(key)
+    if kept is not None:
+        return _unpacked(kept)
+    traffic = topic_traffic.it(instance.pk, topic)
+    if not traffic.brokers:
+        raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
+    cache.set(key, _packed(traffic), CONNECTIONS_KEPT_S)
+    return traffic
+
+
+def _packed(traffic: TopicTraffic) -> str:
+    brokers = {
+        number: [broker.now_ms, broker.alive_since_ms, broker.is_cut, broker.counters]
+        for number, broker in traffic.brokers.items()
+    }
+    body = [brokers, [(silence.broker_id, silence.reason) for silence in traffic.silent]]
+    return base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
+
+
+def _unpacked(kept: str) -> TopicTraffic:
+    brokers, silent = json.loads(zlib.decompress(base64.b64decode(kept)))
+    return TopicTraffic(
+        brokers={
+            int(number): BrokerTopicTraffic(
+                now_ms=now_ms,
+                alive_since_ms=alive_since_ms,
+                is_cut=is_cut,
+                counters=tuple(map(ClientCounter._make, counters)),
+            )
+            for number, (now_ms, alive_since_ms, is_cut, counters) in brokers.items()
+        },
+        silent=tuple(BrokerUnresponsive(broker_id=number, reason=reason) for number, reason in silent),
+    )
+
+
+def _matches(client: TopicClient, words: str) -> bool:
+    return any(words in text.lower() for text in (client.client_id, client.user, *client.addresses))

@@ -1,0 +1,173 @@
+"""Undo of a topic's deletion: a deleted topic is hidden from clients, and goes for good when its time is over.
+
+Deleting writes a row, and brokers are told with the instance's other documents. Records, offsets of groups, settings
+and address lists stay where they are; so the name stays taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.core.cache import cache
+from django.db import transaction
+from django.utils.translation import gettext_noop
+
+from instances import interfaces
+from instances.access import require_reachable
+from instances.interfaces import TopicDescription
+from instances.lifecycle.phases import REACHABLE
+from instances.limits import (
+    DELETED_TOPICS_GO_FROM_PERCENT,
+    DELETED_TOPICS_MAX,
+    DELETED_TOPICS_PER_ROUND_MAX,
+    STORAGE_SAMPLE_EVERY_S,
+)
+from instances.metrics import storage_history
+from instances.models import DeletedTopic, Instance, TopicAllowList
+from instances.services.common import hold_topic, want_published
+from instances.topics import allow_lists, table
+from tenants import access, audit
+from tenants.actors import Actor, system_actor
+from tenants.choices import Scope
+from tenants.containment import contained
+from tenants.errors import Conflict, Message, NotFound
+
+TARGET = "topic"
+
+
+def kept_for() -> timedelta:
+    """Time for which a deleted topic can be restored."""
+    return timedelta(days=settings.DELETED_TOPICS_KEPT_DAYS)
+
+
+def keep_aside(instance: Instance, description: TopicDescription, *, now: datetime, dry_run: bool) -> DeletedTopic:
+    """Notes that a topic is deleted and has brokers hide it. The oldest deleted topic beyond the limit goes soon."""
+    rows = DeletedTopic.objects.filter(instance=instance, is_restored=False).exclude(topic=description.name)
+    oldest_first = rows.order_by("deleted_at").values_list("pk", flat=True)
+    too_many = list(oldest_first[: max(0, rows.count() - DELETED_TOPICS_MAX + 1)])
+    DeletedTopic.objects.filter(pk__in=too_many).update(expires_at=now)
+    values = {
+        "topic_id": description.topic_id,
+        "partitions": len(description.partitions),
+        "deleted_at": now,
+        "expires_at": now + kept_for(),
+        "is_restored": False,
+    }
+    row, _ = DeletedTopic.objects.update_or_create(instance=instance, topic=description.name, defaults=values)
+    want_published(instance, dry_run=dry_run)
+    return row
+
+
+def require_name_free(instance: Instance, name: str) -> None:
+    """Raises `Conflict(recently_deleted)` for the name of a deleted topic that can be restored."""
+    if DeletedTopic.objects.filter(instance=instance, topic=name, is_restored=False).exists():
+        detail = Message(
+            gettext_noop(
+                "Topic %(name)s was deleted and can be restored. Restore it, or delete it for good, to use its name."
+            ),
+            name=name,
+        )
+        raise Conflict(detail, code="recently_deleted")
+
+
+@audit.atomic
+def restore_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> None:
+    """Shows a deleted topic to clients again, within about a second: records, offsets and settings are as they were,
+    less what retention has removed meanwhile. Raises `NotFound` for a topic that is not among the deleted ones, and
+    `Conflict(already_exists)` where another one has its name.
+    """
+    access.require(acting, Scope.TOPICS_WRITE)
+    require_reachable(instance)
+    hold_topic(instance, name)
+    row = _deleted(instance, name)
+    _require_no_other(instance, row)
+    audit.record(acting, "topic.restored", _ref(row), None, {"partitions": row.partitions}, tenant=instance.tenant)
+    DeletedTopic.objects.filter(pk=row.pk).update(is_restored=True)
+    want_published(instance, dry_run=dry_run)
+    if not dry_run:
+        transaction.on_commit(lambda: table.forget(instance.pk, created=[name]))
+
+
+@audit.atomic
+def purge_deleted_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> None:
+    """Deletes a deleted topic for good. Raises `NotFound` for one that is not among the deleted ones."""
+    access.require(acting, Scope.TOPICS_WRITE)
+    require_reachable(instance)
+    hold_topic(instance, name)
+    row = _deleted(instance, name)
+    before = {"partitions": row.partitions}
+    entry = audit.record(acting, "topic.deleted_for_good", _ref(row), before, None, tenant=instance.tenant)
+    is_shown = _shown_as(instance, name) not in (None, row.topic_id)
+    row.delete()
+    if not is_shown:
+        columns = allow_lists.AllowLists().columns("")
+        if TopicAllowList.objects.filter(instance=instance, topic=name).update(**columns):
+            want_published(instance, dry_run=dry_run)
+        if not dry_run:
+            with audit.in_doubt(entry):
+                interfaces.data_plane.it.delete_hidden_topic(instance.pk, name)
+
+
+def purge_expired(now: datetime) -> int:
+    """Deletes what nobody can restore any more, and the oldest one of each instance that needs its storage. Returns how
+    many went; one that fails is tried again in the next round.
+    """
+    reachable = [phase.value for phase in REACHABLE]
+    kept = DeletedTopic.objects.filter(is_restored=False, instance__phase__in=reachable)
+    _expire_where_storage_is_needed(list(kept.order_by().values_list("instance_id", flat=True).distinct()), now)
+    rows = kept.filter(expires_at__lte=now).select_related("instance__tenant")
+    done = 0
+    for row in rows.order_by("expires_at")[:DELETED_TOPICS_PER_ROUND_MAX]:
+        acting = system_actor("deleted topics", row.instance.tenant)
+        with contained("topics.purge_failed", instance_id=row.instance_id):
+            purge_deleted_topic(acting=acting, instance=row.instance, name=row.topic)
+            done += 1
+    return done
+
+
+def _expire_where_storage_is_needed(instance_ids: Sequence[str], now: datetime) -> None:
+    """One topic of an instance for each sample of what it stores: the next sample says whether that was enough."""
+    samples = storage_history.latest_of(instance_ids)
+    for instance in Instance.objects.filter(pk__in=list(samples)):
+        at_ms, used_bytes = samples[instance.pk]
+        if used_bytes * 100 < instance.storage_bytes * DELETED_TOPICS_GO_FROM_PERCENT:
+            continue
+        key = f"deleted-topics:{instance.pk}:sample"
+        if cache.get(key) == at_ms:
+            continue
+        rows = DeletedTopic.objects.filter(instance=instance, is_restored=False)
+        oldest = rows.order_by("deleted_at").values_list("pk", flat=True)[:1]
+        DeletedTopic.objects.filter(pk__in=list(oldest), expires_at__gt=now).update(expires_at=now)
+        cache.set(key, at_ms, STORAGE_SAMPLE_EVERY_S * 2)
+
+
+def deleted_topics(instance: Instance) -> Iterable[DeletedTopic]:
+    """Deleted topics that can be restored, the latest first."""
+    return DeletedTopic.objects.filter(instance=instance, is_restored=False).order_by("-deleted_at", "topic")
+
+
+def _deleted(instance: Instance, name: str) -> DeletedTopic:
+    row = DeletedTopic.objects.filter(instance=instance, topic=name, is_restored=False).first()
+    if row is None:
+        raise NotFound("There is no deleted topic of this name.")
+    row.instance = instance
+    return row
+
+
+def _shown_as(instance: Instance, name: str) -> str | None:
+    """Id of the topic that brokers show under a name now; a moment after a deletion it is still the deleted one's."""
+    try:
+        return interfaces.data_plane.it.topic(instance.pk, name).topic_id
+    except NotFound:
+        return None
+
+
+def _require_no_other(instance: Instance, row: DeletedTopic) -> None:
+    if _shown_as(instance, row.topic) not in (None, row.topic_id):
+        raise Conflict("There is another topic of this name.", code="already_exists")
+
+
+def _ref(row: DeletedTopic) -> tuple[str, str]:
+    return TARGET, f"{row.instance_id}/{row.topic}"

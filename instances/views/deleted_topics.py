@@ -1,0 +1,66 @@
+"""Deleted topics on the page of topics: restore one, or delete it for good."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from instances import interfaces, services
+from instances.models import DeletedTopic, Instance
+from instances.views.common import instance_page
+from tenants.choices import Scope
+from tenants.errors import DomainError
+from tenants.views.asking import Question, ask_first
+from tenants.views.base import wording
+
+
+def shown_deleted(instance: Instance) -> list[tuple[DeletedTopic, int | None]]:
+    """Deleted topics with the bytes of all their replicas, None where brokers do not say."""
+    rows = list(services.deleted_topics(instance))
+    if not rows:
+        return []
+    sizes = interfaces.observation.it.topic_sizes(instance.pk).hidden
+    return [(row, sizes.get(row.topic)) for row in rows]
+
+
+@instance_page(Scope.TOPICS_WRITE)
+@require_POST
+def restore(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
+    """Shows a deleted topic to clients again."""
+    try:
+        services.restore_topic(acting=request.actor, instance=instance, name=name)  # type: ignore[attr-defined]
+        messages.success(request, _("Topic %(topic)s is restored. Clients see it within a second.") % {"topic": name})
+    except DomainError as error:
+        if error.http_status == 401:
+            raise
+        messages.error(request, wording(error))
+    return redirect("page-topics", instance.pk)
+
+
+@instance_page(Scope.TOPICS_WRITE)
+@require_POST
+def delete_for_good(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
+    """Asks, and deletes a deleted topic for good."""
+    back = reverse("page-topics", args=[instance.pk])
+    question = Question(
+        title=_("Delete %(topic)s for good?") % {"topic": name},
+        lost=_("Its messages, its settings and the offsets of its groups go. Nothing brings them back."),
+        act=_("Delete for good"),
+        back=back,
+    )
+    crumbs = [(instance.name, reverse("page-instance", args=[instance.pk])), (_("Topics"), back)]
+    asked = ask_first(request, question, section="topics", crumbs=crumbs, context={"instance": instance})
+    if asked is not None:
+        return asked
+    try:
+        services.purge_deleted_topic(acting=request.actor, instance=instance, name=name)  # type: ignore[attr-defined]
+        messages.success(request, _("Topic %(topic)s is deleted for good.") % {"topic": name})
+    except DomainError as error:
+        if error.http_status == 401:
+            raise
+        messages.error(request, wording(error))
+    return redirect("page-topics", instance.pk)

@@ -1,0 +1,142 @@
+"""Undo of a topic's deletion by REST."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+from instances import services
+from instances.limits import DELETED_TOPICS_GO_FROM_PERCENT, DELETED_TOPICS_MAX
+from instances.metrics import storage_history
+from instances.models import DeletedTopic, Instance, TopicAllowList
+from tenants.choices import Role
+from tenants.models import AuditEntry, Member
+from tests.testkit.api_cases import Api, assert_problem, make_member
+from tests.testkit.fake_data_plane import FakeDataPlane
+from tests.testkit.fleet import make_running
+
+pytestmark = pytest.mark.django_db
+
+TOPIC = "orders"
+
+
+@pytest.fixture
+def instance(owner: Member) -> Instance:
+    return make_running(owner.tenant)
+
+
+@pytest.fixture
+def at(instance: Instance, data_plane: FakeDataPlane) -> str:
+    data_plane.add(instance.pk, TOPIC)
+    return f"/instances/{instance.pk}"
+
+
+def test_a_deleted_topic_is_listed_until_it_is_restored(
+    api: Api, at: str, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    TopicAllowList.objects.create(instance=instance, topic=TOPIC, produce_ips=["10.0.0.0/8"])
+    generation = Instance.objects.get(pk=instance.pk).generation
+    assert api.delete(f"{at}/topics/{TOPIC}").status_code == 204
+    assert (instance.pk, TOPIC) in data_plane.descriptions, "brokers keep it"
+    assert_problem(api.get(f"{at}/topics/{TOPIC}"), 404, "not_found")
+    (item,) = api.get(f"{at}/deleted-topics").json()["items"]
+    row = DeletedTopic.objects.get()
+    assert (item["name"], item["partitions"], item["topic_id"]) == (TOPIC, 3, f"id-of-{TOPIC}")
+    assert row.expires_at - row.deleted_at == timedelta(days=settings.DELETED_TOPICS_KEPT_DAYS)
+    assert_problem(api.post(f"{at}/topics", {"name": TOPIC}), 409, "recently_deleted")
+
+    assert api.post(f"{at}/topics/{TOPIC}/restore").status_code == 204
+    assert api.get(f"{at}/topics/{TOPIC}").status_code == 200
+    assert api.get(f"{at}/deleted-topics").json()["items"] == []
+    assert TopicAllowList.objects.get().produce_ips == ["10.0.0.0/8"]
+    assert Instance.objects.get(pk=instance.pk).generation == generation + 2, "brokers are told each time"
+    actions = list(AuditEntry.objects.filter(target_id=f"{instance.pk}/{TOPIC}").values_list("action", flat=True))
+    assert sorted(actions) == ["topic.deleted", "topic.restored"]
+    assert_problem(api.post(f"{at}/topics/{TOPIC}/restore"), 404, "not_found")
+
+
+def test_a_topic_deleted_for_good_at_once_or_later_is_gone(
+    api: Api, at: str, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    assert api.delete(f"{at}/topics/{TOPIC}?for_good=true").status_code == 204
+    assert not data_plane.descriptions
+    assert not DeletedTopic.objects.exists()
+    data_plane.add(instance.pk, TOPIC)
+    api.delete(f"{at}/topics/{TOPIC}")
+    assert api.delete(f"{at}/deleted-topics/{TOPIC}").status_code == 204
+    assert not data_plane.descriptions
+    assert AuditEntry.objects.filter(action="topic.deleted_for_good").count() == 1
+    assert_problem(api.delete(f"{at}/deleted-topics/{TOPIC}"), 404, "not_found")
+    assert api.post(f"{at}/topics", {"name": TOPIC}).status_code == 201
+
+
+def test_where_brokers_do_not_say_whether_it_went_the_topic_can_be_asked_for_again(
+    api: Api, at: str, data_plane: FakeDataPlane
+) -> None:
+    api.delete(f"{at}/topics/{TOPIC}")
+    data_plane.is_lost = True
+    assert_problem(api.delete(f"{at}/deleted-topics/{TOPIC}"), 503, "outcome_unknown")
+    assert DeletedTopic.objects.count() == 1
+    DeletedTopic.objects.update(expires_at=timezone.now())
+    assert services.purge_expired(timezone.now()) == 0
+    data_plane.is_lost = False
+    assert services.purge_expired(timezone.now()) == 1
+
+
+def test_the_oldest_goes_beyond_the_limit_and_where_storage_is_needed(
+    api: Api, at: str, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    now = timezone.now()
+    for number in range(DELETED_TOPICS_MAX):
+        deleted_at = now - timedelta(minutes=DELETED_TOPICS_MAX - number)
+        DeletedTopic.objects.create(
+            instance=instance, topic=f"t{number:03}", topic_id=f"id-of-t{number:03}", partitions=1,
+            deleted_at=deleted_at, expires_at=deleted_at + services.kept_for(),
+        )  # fmt: skip
+    api.delete(f"{at}/topics/{TOPIC}")
+    assert services.purge_expired(timezone.now()) == 1
+    names = set(DeletedTopic.objects.values_list("topic", flat=True))
+    assert (len(names), "t000" in names, TOPIC in names) == (DELETED_TOPICS_MAX, False, True)
+
+    needed = instance.storage_bytes * DELETED_TOPICS_GO_FROM_PERCENT // 100
+    storage_history.note({instance.pk: needed - 1}, 1_000)
+    assert services.purge_expired(timezone.now()) == 0
+    storage_history.note({instance.pk: needed + 1}, 10_000_000)
+    assert services.purge_expired(timezone.now()) == 1
+    assert not DeletedTopic.objects.filter(topic="t001").exists()
+    assert services.purge_expired(timezone.now()) == 0, "what went is in no sample yet"
+
+
+def test_another_topic_of_the_name_is_neither_restored_over_nor_deleted(
+    api: Api, at: str, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    api.delete(f"{at}/topics/{TOPIC}")
+    DeletedTopic.objects.update(topic_id="id-of-the-one-before")
+    assert_problem(api.post(f"{at}/topics/{TOPIC}/restore"), 409, "already_exists")
+    assert api.get(f"{at}/topics/{TOPIC}").status_code == 200
+    assert api.delete(f"{at}/deleted-topics/{TOPIC}").status_code == 204
+    assert (instance.pk, TOPIC) in data_plane.descriptions
+
+
+def test_a_dry_run_changes_nothing(api: Api, at: str, data_plane: FakeDataPlane) -> None:
+    assert api.delete(f"{at}/topics/{TOPIC}?dry_run=true").status_code == 204
+    assert not DeletedTopic.objects.exists()
+    api.delete(f"{at}/topics/{TOPIC}")
+    assert api.post(f"{at}/topics/{TOPIC}/restore?dry_run=true").status_code == 204
+    assert api.delete(f"{at}/deleted-topics/{TOPIC}?dry_run=true").status_code == 204
+    assert DeletedTopic.objects.filter(is_restored=False).count() == 1
+    assert data_plane.descriptions
+
+
+def test_who_may_not(api: Api, at: str, owner: Member, data_plane: FakeDataPlane) -> None:
+    api.delete(f"{at}/topics/{TOPIC}")
+    viewer, stranger = Api.of(make_member(Role.VIEWER, owner.tenant)), Api.of(make_member())
+    assert viewer.get(f"{at}/deleted-topics").status_code == 200
+    for caller, status, code in ((viewer, 403, "permission_denied"), (stranger, 404, "not_found")):
+        assert_problem(caller.post(f"{at}/topics/{TOPIC}/restore"), status, code)
+        assert_problem(caller.delete(f"{at}/deleted-topics/{TOPIC}"), status, code)
+    assert_problem(stranger.get(f"{at}/deleted-topics"), 404, "not_found")
+    assert DeletedTopic.objects.filter(is_restored=False).count() == 1
