@@ -76,9 +76,9 @@ def simulate(part: str, seed: int, steps: int) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--part", choices=sorted(PARTS), default="log")
-    parser.add_argument("--seed", type=int, default=None, help="of the first run; drawn and printed if it is not given")
+    parser.add_argument("--seed", type=int, default=None, help="seed of the first run; drawn and printed if missing")
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--go-on", action="store_true", help="behind a seed that fails; all are named at the end")
+    parser.add_argument("--go-on", action="store_true", help="continue after a failing seed and print all of them")
     options = parser.parse_args()
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     print(f"{options.part}: {options.steps} steps from seed {seed}", flush=True)

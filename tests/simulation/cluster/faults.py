@@ -43,7 +43,7 @@ class Faults:
 
     # -- targets -------------------------------------------------------------------------------------------------------
 
-    def _one(self, fits: Callable[[Host], bool]) -> Host | None:
+    def _draw_host(self, fits: Callable[[Host], bool]) -> Host | None:
         fitting = [host for host in self._run.hosts.values() if fits(host)]
         return self._dice.choice(fitting) if fitting else None
 
@@ -82,12 +82,12 @@ class Faults:
             return None
         if any(not run.is_same_incarnation(state) for state in run.states().values()):
             return None
-        return self._one(lambda host: host.is_running)
+        return self._draw_host(lambda host: host.is_running)
 
     # -- verbs ---------------------------------------------------------------------------------------------------------
 
     def crash(self) -> str:
-        host = self._one(self._may_die)
+        host = self._draw_host(self._may_die)
         if host is None:
             return ""
         host.kill()
@@ -95,14 +95,14 @@ class Faults:
 
     def torn_write(self) -> str:
         """Kills a process at one of its next disk operations; a write is done in half."""
-        host = self._one(lambda host: self._may_die(host) and host.is_running and host.disk.dies_in is None)
+        host = self._draw_host(lambda host: self._may_die(host) and host.is_running and host.disk.dies_in is None)
         if host is None:
             return ""
         host.disk.dies_in = self._dice.randint(0, 12)
         return f"b{host.id}, in {host.disk.dies_in} operations"
 
     def start(self) -> str:
-        host = self._one(lambda host: host.process is None)
+        host = self._draw_host(lambda host: host.process is None)
         if host is None:
             return ""
         host.start()
@@ -133,14 +133,14 @@ class Faults:
             host.cut_power()
 
     def pause(self) -> str:
-        host = self._one(lambda host: host.is_running and not self._is_lossy())
+        host = self._draw_host(lambda host: host.is_running and not self._is_lossy())
         if host is None:
             return ""
         host.pause()
         return f"b{host.id}"
 
     def resume(self) -> str:
-        host = self._one(lambda host: host.process is not None and host.process.loop.is_paused)
+        host = self._draw_host(lambda host: host.process is not None and host.process.loop.is_paused)
         if host is None:
             return ""
         messages_first = self._dice.random() < 0.5
@@ -184,7 +184,7 @@ class Faults:
         return f"from {source} to {target} by {delay_ms} ms"
 
     def session_expiry(self) -> str:
-        host = self._one(lambda host: host.process is not None and not self._is_lossy())
+        host = self._draw_host(lambda host: host.process is not None and not self._is_lossy())
         if host is None or host.process is None or self._run.ensemble.is_down:
             return ""
         session = self._run.ensemble.session_of(host.process.tree)
@@ -195,28 +195,28 @@ class Faults:
         return f"b{host.id}, which hears of it after {declared_ms} ms"
 
     def clock_jump(self) -> str:
-        host = self._one(lambda host: True)
+        host = self._draw_host(lambda host: True)
         assert host is not None
         jump_ms = self._dice.choice(self.JUMPS_MS)
         host.clock.jumped_ms += jump_ms
         return f"b{host.id} by {jump_ms} ms"
 
     def controller_kill(self) -> str:
-        host = self._one(lambda host: self._may_die(host) and host.process.controller.is_controller)  # type: ignore[union-attr]
+        host = self._draw_host(lambda host: self._may_die(host) and host.process.controller.is_controller)  # type: ignore[union-attr]
         if host is None:
             return ""
         host.kill()
         return f"b{host.id}"
 
     def controlled_restart(self) -> str:
-        host = self._one(lambda host: host.is_running and not self._is_lossy())
+        host = self._draw_host(lambda host: host.is_running and not self._is_lossy())
         if host is None or host.process is None or not host.process.is_listening:
             return ""
         host.process.stop()
         return f"b{host.id}"
 
     def flush(self) -> str:
-        host = self._one(lambda host: host.is_running)
+        host = self._draw_host(lambda host: host.is_running)
         if host is None or host.process is None:
             return ""
         process = host.process
@@ -235,7 +235,7 @@ class Faults:
     # -- operators -----------------------------------------------------------------------------------------------------
 
     def reassignment(self) -> str:
-        host = self._one(lambda host: host.is_running and host.process.is_listening)  # type: ignore[union-attr]
+        host = self._draw_host(lambda host: host.is_running and host.process.is_listening)  # type: ignore[union-attr]
         if host is None or host.process is None:
             return ""
         process = host.process
@@ -250,7 +250,7 @@ class Faults:
         return f"of {name}-{index} to {target} through b{host.id}"
 
     def election(self) -> str:
-        host = self._one(lambda host: host.is_running and host.process.is_listening)  # type: ignore[union-attr]
+        host = self._draw_host(lambda host: host.is_running and host.process.is_listening)  # type: ignore[union-attr]
         if host is None or host.process is None:
             return ""
         process = host.process

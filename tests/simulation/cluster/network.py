@@ -42,8 +42,8 @@ class Network:
             base += self.slow_ms.get((source, target), 0) * US_PER_MS
         return base
 
-    def joins(self, one: Place, other: Place) -> bool:
-        return (one, other) not in self.cut and (other, one) not in self.cut
+    def joins(self, source: Place, target: Place) -> bool:
+        return (source, target) not in self.cut and (target, source) not in self.cut
 
     def sever(self, source: Place, target: Place) -> None:
         self.cut.add((source, target))

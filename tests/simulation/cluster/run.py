@@ -11,11 +11,11 @@ from tests.simulation.cluster import faults
 from tests.simulation.cluster.checkers import Checkers
 from tests.simulation.cluster.clients import Consumer, Producer
 from tests.simulation.cluster.clock import US_PER_MS
-from tests.simulation.cluster.comings import SHARE, Comings
 from tests.simulation.cluster.deleters import Deleter
 from tests.simulation.cluster.promises import BrokenPromise, Promises
 from tests.simulation.cluster.records import TOPIC
 from tests.simulation.cluster.stage import BOOT_MS_MAX, Stage
+from tests.simulation.cluster.topic_churn import SHARE, TopicChurn
 
 PARTITIONS: Final = 2
 BROKERS: Final = (3, 3, 3, 4)
@@ -31,7 +31,7 @@ DELETERS_SHARES: Final = (0.0, 0.0, 0.02)
 # down.
 RETENTION_BYTES: Final = (-1, -1, -1, -1, 7_500, 2_000)
 # Share of runs in which a tenant's topics are created and deleted.
-COMINGS_SHARE: Final = 1 / 3
+CHURN_SHARE: Final = 1 / 3
 # Span in which an idle cluster may make at most these numbers of writes to ZooKeeper and operations on a disk. These
 # include one flush of everything with its checkpoints.
 QUIET_MS: Final = 4_000
@@ -50,8 +50,8 @@ class ClusterRun(Stage):
         self.promises = Promises(PARTITIONS)
         self.checkers = Checkers(self.promises, self.ensemble, self.disks, PARTITIONS)
         dice = random.Random(f"topics of {seed}")
-        self.comings = Comings(dice, self.around, self.tell) if dice.random() < COMINGS_SHARE else None
-        self.power_may_be_cut = self.comings is None or not self.comings.may_be_alone
+        self.churn = TopicChurn(dice, self.around, self.tell) if dice.random() < CHURN_SHARE else None
+        self.power_may_be_cut = self.churn is None or not self.churn.may_be_alone
         self.ensemble.tree.on_write = self._on_write
         self.faults = faults.Faults(self)
         self.open()
@@ -80,16 +80,16 @@ class ClusterRun(Stage):
         config = {"min.insync.replicas": str(dice.choice(MIN_INSYNC)), "segment.bytes": "1500"}
         self.create(TOPIC, assignment, config | {"retention.bytes": str(retention_bytes)})
         self.until(lambda: len(self._states()) == PARTITIONS, BOOT_MS_MAX, "the topic is led")
-        if self.comings is not None:
-            self.comings.open(ids)
+        if self.churn is not None:
+            self.churn.open(ids)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
         dice = self.dice
         self.steps += 1
-        if self.comings is not None and self.comings.dice.random() < SHARE:
-            self.comings.step()
+        if self.churn is not None and self.churn.dice.random() < SHARE:
+            self.churn.step()
         elif dice.random() < CLIENTS_SHARE:
             die = dice.random()
             if die < PRODUCERS_SHARE:
@@ -103,16 +103,16 @@ class ClusterRun(Stage):
         self.go_on()
 
     def look(self) -> None:
-        if self.comings is None:
+        if self.churn is None:
             self.checkers.look(self.hosts)
         else:
-            self.comings.check()
-            self.checkers.look(self.hosts, [incarnation.checkers for incarnation in self.comings.incarnations.values()])
+            self.churn.check()
+            self.checkers.look(self.hosts, [incarnation.checkers for incarnation in self.churn.incarnations.values()])
 
     def _on_write(self, path: str, data: bytes | None, session: int) -> None:
         self.checkers.on_write(path, data, session)
-        if self.comings is not None:
-            self.comings.on_write(path, data, session)
+        if self.churn is not None:
+            self.churn.on_write(path, data, session)
 
     def check(self) -> None:
         """Does nothing: the steps check everything."""
@@ -121,12 +121,12 @@ class ClusterRun(Stage):
         """Ends all faults and starts all brokers; the cluster must recover in bounded time."""
         self.tell("** all faults end")
         self.faults.heal()
-        if self.comings is not None:
-            self.comings.close()
+        if self.churn is not None:
+            self.churn.close()
         self.complete(self._pending)
         self.checkers.equal_logs(self.hosts)
-        if self.comings is not None:
-            for incarnation in self.comings.incarnations.values():
+        if self.churn is not None:
+            for incarnation in self.churn.incarnations.values():
                 incarnation.checkers.equal_logs(self.hosts)
             self._stay_quiet()
 
@@ -163,17 +163,17 @@ class ClusterRun(Stage):
         sent = (self.incomplete_partition(TOPIC, index, state) for index, state in self._states().items())
         if reason := next((reason for reason in sent if reason), ""):
             return reason
-        return "" if self.comings is None else self._incomplete_incarnations(self.comings)
+        return "" if self.churn is None else self._incomplete_incarnations(self.churn)
 
-    def _incomplete_incarnations(self, comings: Comings) -> str:
-        sent = (self.incomplete_partition(name, index, state) for (name, index), state in comings.states().items())
-        return comings.pending() or next((reason for reason in sent if reason), "")
+    def _incomplete_incarnations(self, churn: TopicChurn) -> str:
+        sent = (self.incomplete_partition(name, index, state) for (name, index), state in churn.states().items())
+        return churn.pending() or next((reason for reason in sent if reason), "")
 
     def some_topic(self) -> str:
-        return TOPIC if self.comings is None else self.comings.dice.choice([TOPIC, *self.comings.incarnations])
+        return TOPIC if self.churn is None else self.churn.dice.choice([TOPIC, *self.churn.incarnations])
 
     def states(self) -> dict[Any, PartitionStateDocument]:
-        return self._states() if self.comings is None else {**self._states(), **self.comings.states()}
+        return self._states() if self.churn is None else {**self._states(), **self.churn.states()}
 
     def _states(self) -> dict[int, PartitionStateDocument]:
         return self.states_of(TOPIC, PARTITIONS)

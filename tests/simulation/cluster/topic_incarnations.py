@@ -29,7 +29,7 @@ class Strays(NamedTuple):
     deletions: frozenset[tuple[int, int]] = frozenset()
 
 
-class Life:
+class TopicIncarnation:
     """One incarnation of a topic, with a `number` in the run. `strays` are requests of earlier incarnations."""
 
     def __init__(

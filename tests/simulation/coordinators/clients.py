@@ -41,7 +41,7 @@ class Setting:
     def now_us(self) -> int:
         return self.around.world.now_us
 
-    def anybody(self) -> Process | None:
+    def any_broker(self) -> Process | None:
         """Returns a broker whose image is used, None without one."""
         living = [host.process for host in self.around.hosts.values() if host.process and host.process.is_listening]
         return self.dice.choice(living) if living else None
@@ -173,11 +173,11 @@ class Machine:
         await self.sleep(self.dice.choice((10, 20, 40, 80)))
 
     def coordinator(self, kind: int, id: str) -> int:
-        process = self.setting.anybody()
+        process = self.setting.any_broker()
         return NOBODY if process is None else coordinator_of(process.services, kind, id)
 
     def leader(self, topic: str, index: int) -> int:
-        process = self.setting.anybody()
+        process = self.setting.any_broker()
         image = None if process is None else process.current.image.topics.get(topic)
         return NOBODY if image is None else image.partitions[index].leader
 

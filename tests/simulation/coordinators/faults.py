@@ -160,7 +160,7 @@ class CoordinatorFaults(Faults):
 
     def compaction(self) -> str:
         """Compacts the state topics."""
-        host = self._one(lambda host: host.is_running and host.process.is_listening)  # type: ignore[union-attr]
+        host = self._draw_host(lambda host: host.is_running and host.process.is_listening)  # type: ignore[union-attr]
         if host is None or host.process is None:
             return ""
         host.process.loop.call_soon(_clean, host.process)

@@ -19,7 +19,7 @@ from instances.naming import internal_topic
 from tests.simulation.cluster.broker import FetcherContext, Process
 from tests.simulation.cluster.documents import state_of, topic_of
 from tests.simulation.cluster.promises import BrokenPromise
-from tests.simulation.cluster.topic_incarnations import PARTITIONS_MAX, Life, Strays
+from tests.simulation.cluster.topic_incarnations import PARTITIONS_MAX, Strays, TopicIncarnation
 
 INSTANCE: Final = "ins-7k2m9qxa"
 # The second topic has a hashed internal name, and a document with its name.
@@ -32,7 +32,7 @@ MIN_INSYNC: Final = (1, 1, 2)
 # Share of the steps that concern these topics, and share of an operator's steps among these.
 SHARE: Final = 0.25
 VERBS_SHARE: Final = 0.15
-WEIGHTS: Final = {"create": 6, "delete": 2, "make_again": 5, "grow": 2}
+WEIGHTS: Final = {"create": 6, "delete": 2, "recreate": 5, "grow": 2}
 PRODUCERS_SHARE: Final = 0.8
 DELETERS_SHARE: Final = 0.05
 # Number and interval of retries after a refusal because a broker still knows the topic.
@@ -41,7 +41,7 @@ ATTEMPT_S: Final = 0.02
 DELETED_MS: Final = ("1", "1000", "60000")
 
 
-class Comings:
+class TopicChurn:
     """Topics that are created and deleted. `states` are those of existing partitions; `checkers` check their replicas.
 
     It has its own random numbers, so that runs without such topics take the same steps as before.
@@ -50,7 +50,7 @@ class Comings:
     def __init__(self, dice: random.Random, around: FetcherContext, tell: Callable[[str], object]) -> None:
         self.dice = dice
         self.may_be_alone = self.dice.random() < 0.5
-        self.incarnations: dict[str, Life] = {}
+        self.incarnations: dict[str, TopicIncarnation] = {}
         self._around = around
         self._tell = tell
         self._strays: dict[str, Strays] = {}
@@ -93,7 +93,7 @@ class Comings:
         elif self._around.ensemble.tree.read(paths.topic_deletion(name)) is None:
             self._count += 1
             strays = self._strays.get(name, Strays())
-            incarnation = self.incarnations[name] = Life(
+            incarnation = self.incarnations[name] = TopicIncarnation(
                 self._count, name, topic_of(data), self._around, strays, self._tell
             )
             self._tell(f"{name} lives, #{self._count}: {dict(topic_of(data).assignment)}")
@@ -141,14 +141,14 @@ class Comings:
         ready = [host.process for host in hosts if host.process and host.is_running and host.process.is_listening]
         return self.dice.choice(ready) if ready else None
 
-    def _ask(self, what: str, work: Callable[[Process], Coroutine[Any, Any, object]]) -> None:
+    def _request(self, what: str, work: Callable[[Process], Coroutine[Any, Any, object]]) -> None:
         process = self._process()
         if process is None:
             return
         self._tell(f"** {what} through b{process.id}")
-        process.loop.call_soon(lambda: process.loop.create_task(self._asked(process, work(process))))
+        process.loop.call_soon(lambda: process.loop.create_task(self._carry_out(process, work(process))))
 
-    async def _asked(self, process: Process, work: Coroutine[Any, Any, object]) -> None:
+    async def _carry_out(self, process: Process, work: Coroutine[Any, Any, object]) -> None:
         try:
             await work
         except ClusterError as error:
@@ -156,12 +156,12 @@ class Comings:
 
     def _create(self, name: str) -> None:
         shape = self._shape()
-        self._ask(f"create {name} {shape}", lambda process: self._created(process, name, shape))
+        self._request(f"create {name} {shape}", lambda process: self._created(process, name, shape))
 
     def _delete(self, name: str) -> None:
-        self._ask(f"delete {name}", lambda process: self._deleted(process, name))
+        self._request(f"delete {name}", lambda process: self._deleted(process, name))
 
-    def _make_again(self, name: str) -> None:
+    def _recreate(self, name: str) -> None:
         shape = self._shape()
 
         async def work(process: Process) -> None:
@@ -171,7 +171,7 @@ class Comings:
                 self._tell(f"  b{process.id} says {error}")
             await self._created(process, name, shape, ATTEMPTS_MAX)
 
-        self._ask(f"make {name} again {shape}", work)
+        self._request(f"recreate {name} {shape}", work)
 
     def _grow(self, name: str) -> None:
         incarnation = self.incarnations.get(internal_topic(INSTANCE, name))
@@ -182,7 +182,7 @@ class Comings:
         async def work(process: Process) -> None:
             await process.store.create_partitions(process.current.image, TopicGrowth(INSTANCE, name, total=total))
 
-        self._ask(f"grow {name} to {total} partitions", work)
+        self._request(f"grow {name} to {total} partitions", work)
 
     def _shape(self) -> dict[str, Any]:
         dice = self.dice
