@@ -60,7 +60,7 @@ def _child(
         name=name or role.name,
         command=tuple(role.command(place)),
         log_file=state.log_file(name or role.name),
-        environment=environment | role.fixed | {PROCESS_VARIABLE: role.name},
+        environment={**environment, **role.fixed, PROCESS_VARIABLE: role.name},
         directory=BASE_DIR,
         stop_timeout_s=role.stop_timeout_s,
     )
