@@ -6,6 +6,7 @@ import os
 import sys
 
 OLDEST_PYTHON = (3, 11)
+WITH_STATE_DIR = ("operator_token", "backup", "restore", "prepare")
 
 
 def main() -> int:
@@ -16,6 +17,11 @@ def main() -> int:
         print(f"Next step: make setup PYTHON=/path/to/python{wanted}", file=sys.stderr)
         return 2
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    if sys.argv[1:] in (["--version"], ["version"]):
+        from brokers.contract.version import VERSION
+
+        print(f"Penstock {VERSION}")
+        return 0
     if importlib.util.find_spec("psutil") is None or importlib.util.find_spec("django") is None:
         print(f"Penstock's packages are not installed for {sys.executable}.", file=sys.stderr)
         print("Next step: make setup, and then .venv/bin/python manage.py instead.", file=sys.stderr)
@@ -24,7 +30,7 @@ def main() -> int:
         from config.supervisor.command import run
 
         return run(sys.argv[1:])
-    if sys.argv[1:2] == ["operator_token"]:
+    if sys.argv[1:2] and sys.argv[1] in WITH_STATE_DIR:
         _take_state_dir(sys.argv[2:])
     from django.core.management import execute_from_command_line
 

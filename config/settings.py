@@ -241,6 +241,8 @@ SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = LANGUAGE_COOKIE_SAMESITE = "Lax
 # Only from a trusted proxy: ClientAddressMiddleware takes it off any other request.
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if IS_HTTPS else None
 SECURE_SSL_REDIRECT = IS_HTTPS
+# A supervisor or an orchestrator on the same network asks without TLS, and would take a redirect for an answer.
+SECURE_REDIRECT_EXEMPT = ["^healthz$", "^readyz$"]
 SECURE_HSTS_SECONDS = 31_536_000 if IS_HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = IS_HTTPS
 SECURE_REFERRER_POLICY = "same-origin"

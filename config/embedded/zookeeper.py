@@ -100,13 +100,14 @@ class EmbeddedZooKeeper:
         Raises:
             StartFailed: it cannot be given them.
         """
-        if not self._answers():
+        if not self.answers():
             return False
         if self._guard is not None and not self._is_guarded:
             self._is_guarded = self._guard.apply(self.address)
         return self._is_guarded
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
+        """True if the server serves, with or without its access lists."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), PROBE_TIMEOUT_S) as link:
                 link.settimeout(PROBE_TIMEOUT_S)

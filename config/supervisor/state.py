@@ -23,6 +23,8 @@ LOCK_FILE = "supervisor.lock"
 SHAPE_FILE = "shape.json"
 RUN_FILE = "run.json"
 MODES_FILE = "modes.json"
+# There while a backup is being restored, and after a restore that was killed.
+RESTORE_FILE = "restore.json"
 # All that a run makes below the state directory.
 MADE_HERE = (
     "agent", "brokers", "celerybeat-schedule*", "java", "logs", "postgres", "redis", "secrets", "spark", "zookeeper",
@@ -113,6 +115,19 @@ class StateDirectory:
             f"Penstock already runs on {self.root}" + (f" (process {holder})." if holder else "."),
             f"Stop it with `{down_command(self.root)}`, or choose another --state-dir.",
         )
+
+    def restore_note(self) -> dict[str, Any]:
+        """Note of a restore that was begun and has not ended; empty when there is none."""
+        return self._read(RESTORE_FILE)
+
+    def require_whole(self) -> None:
+        """Raises `StartFailed` after a restore that was killed: what is here is neither the old state nor the new."""
+        note = self.restore_note()
+        if note:
+            raise StartFailed(
+                f"A restore into {self.root} was interrupted.",
+                f"Run it again: manage.py restore {note.get('backup', 'DIR')} --state-dir {self.root}",
+            )
 
     def holder(self) -> int | None:
         """The process id of the supervisor that holds the directory, or None when nobody does."""

@@ -61,6 +61,7 @@ class Supervisor:
         """
         self.state.prepare()
         self._lock = self.state.lock()
+        self.state.require_whole()
         self._forget_ready_file()
         leftovers = self.state.family().end(patience_s=LEFTOVERS_PATIENCE_S)
         if leftovers:

@@ -47,6 +47,8 @@ VARIABLES = {
     "PENSTOCK_EMAIL_TLS": "`1` for STARTTLS; off by default",
     "PENSTOCK_EMAIL_USER": "the name at the mail server",
     "PENSTOCK_ENVIRONMENT": "a name that the operator panel shows",
+    "PENSTOCK_HOST": "the agent's host in a Compose file of `manage.py units`; read by Compose alone",
+    "PENSTOCK_IMAGE": "the image of all programs there, likewise",
     "PENSTOCK_INTERNAL_CERTIFICATE_FILE": (
         "key and certificate of this program; by default `control-PROCESS.pem` of `PENSTOCK_INTERNAL_TLS_DIR`"
     ),

@@ -32,7 +32,7 @@ LONG_ROOMS = (
 )
 # Others; who of tests/product/system starts a product of its own.
 WITH_THE_PRODUCT = ("browser/test_journey", "interop/test_clients")
-WITHOUT_THE_PRODUCT = ("system/test_stop",)
+WITHOUT_THE_PRODUCT = ("system/test_stop", "system/test_restore")
 # Modules that share nothing and are long: each test goes where there is room.
 APART = (
     "test_cluster_seeds",

@@ -1,0 +1,14 @@
+"""Bounds of what a backup holds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Keys, certificates and passwords. A larger file in `secrets/` is not one of ours.
+SECRET_FILE_BYTES_MAX: Final = 1024 * 1024
+SECRET_FILES_MAX: Final = 10_000
+MANIFEST_BYTES_MAX: Final = 16 * 1024 * 1024
+# Requests to ZooKeeper that are under way at a time.
+IN_FLIGHT_MAX: Final = 500
+# The tree is read until two readings are equal, at most so many times.
+READINGS_MAX: Final = 5

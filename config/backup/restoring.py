@@ -1,0 +1,273 @@
+"""Restore of a backup into a state directory, its services, or the ones that the environment points at.
+
+Nothing is touched before the whole backup was checked. From the first change to the last a note lies in the state
+directory, and `manage.py up` does not start beside it; what fails is put back as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from brokers.contract.zookeeper_tls import zookeeper_tls
+from config.backup import database, zookeeper_epoch
+from config.backup.archive import Archive
+from config.backup.errors import BackupRefused
+from config.backup.manifest import DATABASE_FILE, STATE_FOLDER, TREE_FILE, Manifest
+from config.backup.tree import Identities, Tree, connected
+from config.backup.tree_file import moved_ahead, read_nodes
+from config.embedded.postgres import EmbeddedPostgres
+from config.embedded.process import wait_until
+from config.embedded.zookeeper import EmbeddedZooKeeper
+from config.environment import ZOOKEEPER_CA_FILE, ZOOKEEPER_CONTROL_CERTIFICATE_FILE
+from config.supervisor import services
+from config.supervisor.options import UpOptions
+from config.supervisor.state import RESTORE_FILE, SHAPE_FILE, StateDirectory, write_private_json
+
+LEFTOVERS_PATIENCE_S: Final = 5.0
+REPLACED_SUFFIX: Final = ".replaced"
+SECRETS: Final = "secrets"
+ZOOKEEPER: Final = "zookeeper"
+# Key of the note in the state directory.
+IS_CHECKED: Final = "is_checked"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One restore as it was asked for. `known_migrations` are those of the installed code."""
+
+    backup: Path
+    state_dir: Path
+    replace: bool = False
+    sha256: str | None = None
+    known_migrations: Iterable[tuple[str, str]] = ()
+    # Called before what was moved away is put back, so that a second Ctrl-C does not end that half-way.
+    before_undo: Callable[[], None] = lambda: None
+
+
+def restore(wanted: Wanted, say: Say) -> Manifest:
+    """Bring a stopped product to the state of a backup.
+
+    Raises:
+        BackupRefused: the backup is damaged or newer than the code, or the target is in use or holds something.
+        StartFailed: a service does not start.
+    """
+    archive = Archive(wanted.backup)
+    manifest = archive.verified(wanted.sha256)
+    _refuse_newer(manifest, wanted.known_migrations)
+    say(f"The backup of {manifest.made_at} is whole: {len(manifest.files)} files")
+    state = StateDirectory(wanted.state_dir)
+    state.prepare()
+    with state.lock():
+        state.family().end(patience_s=LEFTOVERS_PATIENCE_S)
+        # One that was killed had found the target empty, or was told to replace it: it may go on.
+        is_allowed = wanted.replace or bool(state.restore_note().get(IS_CHECKED))
+        _refuse_other_state(archive, manifest, state, replace=is_allowed)
+        with _Target(state, archive, manifest, replace=is_allowed, before_undo=wanted.before_undo) as target:
+            target.restore(say)
+    return manifest
+
+
+def _refuse_newer(manifest: Manifest, known: Iterable[tuple[str, str]]) -> None:
+    unknown = manifest.unknown_migrations(known)
+    if unknown:
+        raise BackupRefused(
+            f"The backup is of a newer Penstock ({manifest.penstock}): migration {unknown[-1]} is unknown here.",
+            f"Install Penstock {manifest.penstock} or later, and restore with that. Nothing was changed.",
+        )
+
+
+def _refuse_other_state(archive: Archive, manifest: Manifest, state: StateDirectory, *, replace: bool) -> None:
+    """Secrets that are there and equal are the ones that belong to the logs; others are those of another product."""
+    if replace:
+        return
+    for name in manifest.state_files:
+        present = state.root / name
+        if present.exists() and not _is_same(present, archive.directory / STATE_FOLDER / name):
+            raise _not_empty(f"{present} is another one than that of the backup")
+
+
+def _not_empty(what: str) -> BackupRefused:
+    return BackupRefused(
+        f"{what}: the target is not empty.",
+        "Name another --state-dir, or say --replace: what is there is lost then, except for logs. Nothing was changed.",
+    )
+
+
+class _Target:
+    """The services that a backup is restored into, from their start to their stop."""
+
+    def __init__(
+        self,
+        state: StateDirectory,
+        archive: Archive,
+        manifest: Manifest,
+        *,
+        replace: bool,
+        before_undo: Callable[[], None],
+    ) -> None:
+        self._state, self._archive, self._manifest, self._replace = state, archive, manifest, replace
+        self._before_undo = before_undo
+        self._stack = ExitStack()
+        self._undo = ExitStack()
+
+    def __enter__(self) -> _Target:
+        return self
+
+    def __exit__(self, failure: object, *_details: object) -> None:
+        """Stop what was started, and put back what was moved away unless all went well."""
+        if failure is not None:
+            self._before_undo()
+        try:
+            self._undo.close()
+        finally:
+            self._stack.close()
+
+    def restore(self, say: Say) -> None:
+        state = self._state
+        self._note(is_checked=False)
+        self._place_state_files()
+        plan = services.plan(UpOptions(state_dir=state.root), state)
+        postgres = next((item for item in plan.embedded if isinstance(item, EmbeddedPostgres)), None)
+        zookeeper = next((item for item in plan.embedded if isinstance(item, EmbeddedZooKeeper)), None)
+        address = plan.addresses["DATABASE_URL"]
+        if postgres is not None:
+            self._serve(postgres)
+        self._refuse_used_database(address)
+        if zookeeper is not None:
+            self._begin_anew(zookeeper)
+        with self._tree(plan.addresses) as tree:
+            self._refuse_used_tree(tree)
+            self._note(is_checked=True)
+            self._undo.callback(database.take_back, address)
+            database.load(address, self._archive.directory / DATABASE_FILE, made_by=self._manifest.postgresql)
+            say("PostgreSQL is restored")
+            tree.empty()
+            with (self._archive.directory / TREE_FILE).open("rb") as stream:
+                count = tree.write(map(moved_ahead, read_nodes(stream)))
+            say(f"ZooKeeper is restored: {count} documents")
+        self._undo.pop_all()
+        database.keep(address)
+        for name in (SECRETS, ZOOKEEPER):
+            shutil.rmtree(self._aside(name), ignore_errors=True)
+        (state.root / RESTORE_FILE).unlink(missing_ok=True)
+
+    def _note(self, *, is_checked: bool) -> None:
+        """From here on the state directory is not what it was; a restore that is killed says so to the next start."""
+        note = self._state.root / RESTORE_FILE
+        write_private_json(note, {"backup": str(self._archive.directory), IS_CHECKED: is_checked or self._replace})
+        self._undo.callback(note.unlink, missing_ok=True)
+
+    def _serve(self, service: EmbeddedPostgres) -> None:
+        service.start()
+        self._stack.callback(service.child.stop)
+        wait_until(service.is_ready, child=service.child, timeout_s=services.START_TIMEOUT_S)
+
+    def _refuse_used_database(self, address: str) -> None:
+        others = database.other_sessions(address)
+        if others:
+            raise BackupRefused(
+                f"{others} clients are connected to the database.",
+                "Stop web, worker, pipeline and agents on all machines. Nothing was changed.",
+            )
+        if not self._replace and not database.is_empty(address):
+            raise _not_empty("The database has tables")
+
+    def _refuse_used_tree(self, tree: Tree) -> None:
+        brokers = tree.live_brokers()
+        if brokers:
+            raise BackupRefused(
+                f"Brokers run: {', '.join(brokers[:5])}.",
+                "Stop the agents of all machines, wait ten seconds, and run the command again. Nothing was changed.",
+            )
+        if not self._replace and tree.has_documents():
+            raise _not_empty("ZooKeeper has documents")
+        if tree.newest_transaction() <= self._manifest.newest_transaction:
+            epoch = (self._manifest.newest_transaction >> zookeeper_epoch.EPOCH_BITS) + 1
+            raise BackupRefused(
+                f"ZooKeeper's transaction ids begin at {tree.newest_transaction():#x}, below the backup's"
+                f" ({self._manifest.newest_transaction:#x}): brokers would be taken for earlier lives of themselves.",
+                f"Restart its leader, {epoch} times at most, until the Zxid of `srvr` is above that: each election adds"
+                " 0x100000000. Nothing was changed.",
+            )
+
+    @contextmanager
+    def _tree(self, addresses: dict[str, str]) -> Iterator[Tree]:
+        identities = Identities.of_files(
+            addresses.get(services.CONTROL_FILE, ""), addresses.get(services.BROKER_FILE, "")
+        )
+        named = (os.environ.get(name, "") for name in (ZOOKEEPER_CA_FILE, ZOOKEEPER_CONTROL_CERTIFICATE_FILE))
+        with connected(addresses["ZOOKEEPER_URL"], identities, zookeeper_tls(*named)) as tree:
+            tree.ensure_root()
+            yield tree
+
+    def _begin_anew(self, server: EmbeddedZooKeeper) -> None:
+        """The embedded server begins with an empty directory; the one it had comes back if the restore fails."""
+        if not self._replace and zookeeper_epoch.holds_data(server.directory):
+            raise _not_empty(f"{server.directory} has data")
+        directories = (server.directory, self._aside(ZOOKEEPER))
+        seen = [zookeeper_epoch.newest_transaction(directory) for directory in directories]
+        epoch = zookeeper_epoch.next_epoch([self._manifest.newest_transaction, *seen], time.time())
+        self._set_aside(ZOOKEEPER)
+        self._undo.callback(server.child.stop)
+        zookeeper_epoch.begin(server, epoch)
+        self._stack.callback(server.child.stop)
+
+    def _place_state_files(self) -> None:
+        """The backup's secrets and addresses: services are started with them. Equal ones stay as they are."""
+        wanted = {name: (self._archive.directory / STATE_FOLDER / name) for name in self._manifest.state_files}
+        is_resumed = self._aside(SECRETS).exists()
+        if not is_resumed and all(_is_same(self._state.root / name, file) for name, file in wanted.items()):
+            return
+        self._set_aside(SECRETS)
+        for name, file in wanted.items():
+            present = self._state.root / name
+            if name == SHAPE_FILE:
+                self._undo.callback(_put_back, present, present.read_bytes() if present.is_file() else None)
+            _place(present, file.read_bytes())
+
+    def _aside(self, name: str) -> Path:
+        return self._state.root / f"{name}{REPLACED_SUFFIX}"
+
+    def _set_aside(self, name: str) -> None:
+        """Move a directory of the state directory away; whatever is made in its place goes if the restore fails."""
+        present, aside = self._state.root / name, self._aside(name)
+        if aside.exists():  # a restore was killed here: the first one set aside is the one to keep
+            shutil.rmtree(present, ignore_errors=True)
+        elif present.exists():
+            present.rename(aside)
+
+        def put_back() -> None:
+            shutil.rmtree(present, ignore_errors=True)
+            if aside.exists():
+                aside.rename(present)
+
+        self._undo.callback(put_back)
+
+
+def _is_same(present: Path, wanted: Path) -> bool:
+    return present.is_file() and present.read_bytes() == wanted.read_bytes()
+
+
+def _put_back(file: Path, content: bytes | None) -> None:
+    if content is None:
+        file.unlink(missing_ok=True)
+    else:
+        _place(file, content)
+
+
+def _place(file: Path, content: bytes) -> None:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())

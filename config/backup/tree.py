@@ -1,0 +1,205 @@
+"""The trees of our clusters in ZooKeeper: read as of one moment, emptied, and written."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Final, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import AsyncResult, KazooTimeoutError
+from kazoo.security import ACL, OPEN_ACL_UNSAFE
+
+from brokers.contract import paths
+from brokers.contract.zookeeper_access import CLUSTERS_ROOT, Credentials, TreeAccess, read_credentials
+from brokers.contract.zookeeper_tls import ZooKeeperTls
+from brokers.infra.zookeeper import kazoo_acl
+from config.backup.errors import BackupRefused
+from config.backup.limits import IN_FLIGHT_MAX, READINGS_MAX
+from config.backup.tree_file import WITHOUT_CHILDREN, Node, relative
+
+CONNECT_TIMEOUT_S: Final = 10.0
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All persistent nodes of our clusters; `changed_at` has the transactions that made and last changed each."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    changed_at: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """Ids of the clusters, in order."""
+        return tuple(sorted({path.removeprefix(f"{CLUSTERS_ROOT}/").split("/")[0] for path in self.nodes}))
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """The two identities of the tree; both are needed to write all of it."""
+
+    control: Credentials
+    broker: Credentials
+
+    @classmethod
+    def of_files(cls, control_file: str, broker_file: str) -> Identities | None:
+        """Those that two files have; None where none are named.
+
+        Raises:
+            BackupRefused: a file cannot be used.
+        """
+        if not control_file or not broker_file:
+            return None
+        try:
+            return cls(read_credentials(Path(control_file)), read_credentials(Path(broker_file)))
+        except (OSError, ValueError) as error:
+            raise BackupRefused(
+                f"ZooKeeper's credentials cannot be read: {error}.",
+                "Correct PENSTOCK_ZOOKEEPER_CONTROL_FILE and PENSTOCK_ZOOKEEPER_BROKER_FILE.",
+            ) from error
+
+
+@contextmanager
+def connected(address: str, identities: Identities | None, tls: ZooKeeperTls | None) -> Iterator[Tree]:
+    """A session with an ensemble.
+
+    Raises:
+        BackupRefused: ZooKeeper does not answer, refuses us, or goes away.
+    """
+    known = [identities.control.auth, identities.broker.auth] if identities else None
+    hosts = address.removeprefix("zookeeper://").split("/")[0]
+    client = KazooClient(
+        hosts=hosts, timeout=CONNECT_TIMEOUT_S, auth_data=known, **(tls.kazoo_options() if tls else {})
+    )
+    try:
+        client.start(timeout=CONNECT_TIMEOUT_S)
+        yield Tree(client, identities)
+    except (KazooTimeoutError, KazooException) as error:
+        raise BackupRefused(
+            f"ZooKeeper at {hosts} failed: {type(error).__name__} {error}.".replace(" .", "."),
+            "See to ZooKeeper, or correct ZOOKEEPER_URL, and run the command again.",
+        ) from error
+    finally:
+        client.stop()
+        client.close()
+
+
+class Tree:
+    """The trees of all clusters, over one session."""
+
+    def __init__(self, client: KazooClient, identities: Identities | None) -> None:
+        self._client = client
+        self._access = (
+            TreeAccess(broker=identities.broker.digest, control=identities.control.digest) if identities else None
+        )
+
+    def read(self) -> tuple[Reading, bool]:
+        """Read until two readings are equal, which makes the second one the tree of a moment between them.
+
+        Returns the last reading, and whether it was equal to the one before.
+        """
+        before = self._read_once()
+        for _ in range(READINGS_MAX - 1):
+            after = self._read_once()
+            if after.changed_at == before.changed_at:
+                return after, True
+            before = after
+        return before, False
+
+    def _read_once(self) -> Reading:
+        result = Reading()
+        waiting = deque(self._tops())
+        while waiting:
+            paths_now = [waiting.popleft() for _ in range(min(IN_FLIGHT_MAX, len(waiting)))]
+            asked = [(path, self._client.get_async(path), self._client.get_children_async(path)) for path in paths_now]
+            for path, content, children in asked:
+                try:
+                    (data, stat), names = content.get(), children.get()
+                except NoNodeError:
+                    continue  # it went while we read; the next reading is compared with this one
+                if stat.ephemeralOwner:
+                    continue
+                result.nodes[path] = Node(path, data or b"", stat.version)
+                result.changed_at[path] = stat.czxid, stat.mzxid
+                if relative(path) not in WITHOUT_CHILDREN:
+                    waiting.extend(f"{path}/{name}" for name in sorted(names))
+        return result
+
+    def _tops(self) -> list[str]:
+        if self._client.exists(CLUSTERS_ROOT) is None:
+            return []
+        return [f"{CLUSTERS_ROOT}/{name}" for name in sorted(self._client.get_children(CLUSTERS_ROOT))]
+
+    def live_brokers(self) -> list[str]:
+        """Registered brokers of all clusters, as `cluster/number`."""
+        return [
+            f"{top.rpartition('/')[2]}/{number}"
+            for top in self._tops()
+            for number in self._children(f"{top}{paths.BROKER_IDS}")
+        ]
+
+    def has_documents(self) -> bool:
+        """True if any cluster has a node below its root."""
+        return any(self._children(top) for top in self._tops())
+
+    def newest_transaction(self) -> int:
+        """Id of the last transaction that the server has answered with."""
+        self._client.exists(CLUSTERS_ROOT)
+        return int(self._client.last_zxid)
+
+    def ensure_root(self) -> None:
+        if self._client.exists(CLUSTERS_ROOT) is None:
+            self._client.create(CLUSTERS_ROOT, acl=self._acl(CLUSTERS_ROOT))
+
+    def empty(self) -> None:
+        """Remove everything below the roots of the clusters; the roots stay, for no identity may remove them."""
+        below: list[str] = []
+        waiting = deque(self._tops())
+        tops = set(waiting)
+        while waiting:
+            path = waiting.popleft()
+            below.append(path)
+            waiting.extend(f"{path}/{name}" for name in self._children(path))
+        self._each([path for path in reversed(below) if path not in tops], self._client.delete_async)
+
+    def write(self, nodes: Iterable[Node]) -> int:
+        """Make the nodes, parents first, with their access lists. Returns their number."""
+        present = set(self._tops())
+        count = 0
+        for some in _batches(nodes):
+            count += len(some)
+            results = [
+                self._client.set_async(node.path, node.data)
+                if node.path in present
+                else self._client.create_async(node.path, node.data, acl=self._acl(node.path))
+                for node in some
+            ]
+            for result in results:
+                result.get()
+        return count
+
+    def _each(self, names: Iterable[str], call: Callable[[str], AsyncResult]) -> None:
+        for some in _batches(names):
+            for result in [call(name) for name in some]:
+                result.get()
+
+    def _children(self, path: str) -> list[str]:
+        try:
+            return list(self._client.get_children(path))
+        except NoNodeError:
+            return []
+
+    def _acl(self, path: str) -> list[ACL]:
+        return OPEN_ACL_UNSAFE if self._access is None else kazoo_acl(self._access.absolute_acl(path))
+
+
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    rest = iter(items)
+    while some := list(islice(rest, IN_FLIGHT_MAX)):
+        yield some

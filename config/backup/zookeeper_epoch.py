@@ -1,0 +1,71 @@
+"""Epoch of an embedded ZooKeeper that is made anew: its transaction ids begin above all that were ever given out.
+
+Brokers tell their lives apart by the transaction ids of their registrations, and usage is counted by life. A fresh
+server begins at zero, and would give the ids of earlier lives out again. An ensemble that elects a leader begins a new
+epoch in the upper half of its ids; a restored server does the same, by the name of the snapshot that it starts from.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from config.embedded.process import wait_until
+from config.embedded.zookeeper import START_TIMEOUT_S, EmbeddedZooKeeper
+
+EPOCH_BITS: Final = 32
+S_PER_HOUR: Final = 3_600
+_SNAPSHOT: Final = "snapshot"
+_FILES: Final = (_SNAPSHOT, "log")
+
+
+def next_epoch(newest_transactions: list[int], now_s: float) -> int:
+    """Returns an epoch above those of the transactions.
+
+    It is at least the number of hours since 1970, so that two restores of the same backup differ, and the ids stay
+    below 2^53, which is what JSON can carry everywhere.
+    """
+    seen = max((transaction >> EPOCH_BITS for transaction in newest_transactions), default=0)
+    return max(seen + 1, int(now_s // S_PER_HOUR))
+
+
+def newest_transaction(directory: Path) -> int:
+    """Highest transaction id that a server's files are named by; 0 where there are none. The files tell nothing of
+    what came after, but no file reaches beyond its epoch.
+    """
+    return max((_named_by(file) for file in _data(directory).glob("*.*")), default=0)
+
+
+def holds_data(directory: Path) -> bool:
+    """True if a server has kept anything in the directory."""
+    return _data(directory).is_dir() and any(_data(directory).iterdir())
+
+
+def begin(server: EmbeddedZooKeeper, epoch: int) -> None:
+    """Make the data directory of a server that has none, and leave the server running in the given epoch.
+
+    Raises:
+        StartFailed: it does not start.
+    """
+    server.start()
+    wait_until(server.answers, child=server.child, timeout_s=START_TIMEOUT_S)
+    server.child.stop()
+    data = _data(server.directory)
+    for log in data.glob("log.*"):
+        log.unlink()
+    (snapshot,) = data.glob(f"{_SNAPSHOT}.*")
+    snapshot.rename(data / f"{_SNAPSHOT}.{epoch << EPOCH_BITS:x}")
+    server.start()
+    wait_until(server.is_ready, child=server.child, timeout_s=START_TIMEOUT_S)
+
+
+def _data(directory: Path) -> Path:
+    return directory / "data" / "version-2"
+
+
+def _named_by(file: Path) -> int:
+    kind, _, number = file.name.partition(".")
+    try:
+        return int(number, 16) if kind in _FILES else 0
+    except ValueError:
+        return 0

@@ -1,0 +1,82 @@
+"""Compose file of roles, for a container engine on one machine or on each of several."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import yaml
+
+from config.deployment.layout import (
+    ANY_ADDRESS,
+    NOTE,
+    PREFIX,
+    STATE_DIR,
+    TEMPORARY,
+    USER_ID,
+    Wanted,
+    fixed_variables,
+    stop_seconds,
+)
+from config.deployment.roles import OPEN_FILES, Place, Role, Variable
+
+FILE: Final = "compose.yaml"
+IMAGE: Final = "${PENSTOCK_IMAGE:?an image with the code at its place}"
+HOST_VARIABLE: Final = "PENSTOCK_HOST"
+STATE_VOLUME: Final = "state"
+
+
+def files(wanted: Wanted) -> dict[str, str]:
+    """The Compose file, and an example of the `.env` that it is filled in from."""
+    body = {
+        "name": PREFIX,
+        "services": {role.name: service(role, wanted) for role in wanted.roles},
+        "volumes": {STATE_VOLUME: {}},
+    }
+    text = f"# {NOTE}\n" + yaml.safe_dump(body, sort_keys=False, width=120)
+    return {FILE: text, ".env.example": _example(wanted)}
+
+
+def service(role: Role, wanted: Wanted) -> dict[str, Any]:
+    place = Place(
+        python=wanted.python, code=wanted.code, state_dir=STATE_DIR, bind=ANY_ADDRESS, host=f"${{{HOST_VARIABLE}:?}}"
+    )
+    result: dict[str, Any] = {
+        "image": IMAGE,
+        "command": list(role.command(place)),
+        "working_dir": wanted.code,
+        "user": f"{USER_ID}:{USER_ID}",
+        "environment": fixed_variables(role) | {variable.name: _reference(variable) for variable in role.variables},
+        "restart": "unless-stopped",
+        "stop_grace_period": f"{stop_seconds(role)}s",
+        "init": True,
+        "read_only": True,
+        "tmpfs": [TEMPORARY],
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "ulimits": {"nofile": OPEN_FILES},
+        "volumes": [f"{STATE_VOLUME}:{STATE_DIR}", *_data_volumes(role, wanted)],
+    }
+    if role.uses_host_network:
+        result["network_mode"] = "host"
+    elif role.listens_on:
+        # A proxy in front of web terminates TLS; nothing else listens.
+        result["ports"] = [f"127.0.0.1:{port}:{port}" for port in role.listens_on]
+    return result
+
+
+def _data_volumes(role: Role, wanted: Wanted) -> list[str]:
+    return [f"{directory}:{directory}" for directory in wanted.data_dirs] if role.uses_host_network else []
+
+
+def _reference(variable: Variable) -> str | None:
+    """Returns how the value is looked up. None passes a variable on that is set, and leaves out one that is not."""
+    return f"${{{variable.name}:?}}" if variable.is_required else None
+
+
+def _example(wanted: Wanted) -> str:
+    needed = {variable: None for role in wanted.roles for variable in role.variables}
+    host = [f"{HOST_VARIABLE}="] if any(role.uses_host_network for role in wanted.roles) else []
+    lines = [f"{'' if variable.is_required else '#'}{variable.name}=" for variable in needed]
+    return "\n".join(
+        ["# For its owner alone (0600): docs/reference/settings.md.", "PENSTOCK_IMAGE=", *host, *lines, ""]
+    )

@@ -1,0 +1,156 @@
+"""Kubernetes manifests of roles. Values come from a ConfigMap and a Secret named `penstock`, which a person makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+from brokers.contract.version import VERSION
+from config.deployment.layout import (
+    ANY_ADDRESS,
+    NOTE,
+    PREFIX,
+    STATE_DIR,
+    TEMPORARY,
+    USER_ID,
+    Wanted,
+    fixed_variables,
+    stop_seconds,
+)
+from config.deployment.roles import LAKE, Place, Role
+from config.environment import INTERNAL_TLS_DIR, SECRETS_DIR, TLS_DIR
+
+FILE: Final = "penstock.yaml"
+IMAGE: Final = f"{PREFIX}:{VERSION}"
+NODE_VARIABLE: Final = "NODE_NAME"
+# Nodes that an agent runs on, and brokers.
+NODE_LABEL: Final = f"{PREFIX}.io/agent"
+# Secrets whose keys are file names: certificates of our own processes, and of tenants' routes.
+CERTIFICATES: Final = {f"{PREFIX}-internal-tls": INTERNAL_TLS_DIR, f"{PREFIX}-tls": TLS_DIR}
+PROBE_S: Final = 10
+
+
+def files(wanted: Wanted) -> dict[str, str]:
+    """All manifests in one file."""
+    text = yaml.safe_dump_all(manifests(wanted), sort_keys=False, width=120)
+    return {FILE: f"# {NOTE}\n{text}"}
+
+
+def manifests(wanted: Wanted) -> list[dict[str, Any]]:
+    return [manifest for role in wanted.roles for manifest in _of_role(role, wanted)]
+
+
+def _of_role(role: Role, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    kind = "DaemonSet" if role.uses_host_network else "Deployment"
+    labels = _labels(role)
+    spec: dict[str, Any] = {"selector": {"matchLabels": labels}, "template": _pod(role, wanted)}
+    if kind == "Deployment":
+        # Never two at a time, not even while one takes the other's place.
+        spec = {"replicas": 1, "strategy": {"type": "Recreate"}} | spec
+    else:
+        # One host's brokers after another's.
+        spec = {"updateStrategy": {"type": "OnDelete"}} | spec
+    yield {"apiVersion": "apps/v1", "kind": kind, "metadata": _metadata(role), "spec": spec}
+    if role.listens_on and not role.uses_host_network:
+        ports = [{"name": "http", "port": port, "targetPort": port} for port in role.listens_on]
+        yield {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": _metadata(role),
+            "spec": {"type": "ClusterIP", "selector": labels, "ports": ports},
+        }
+
+
+def _pod(role: Role, wanted: Wanted) -> dict[str, Any]:
+    place = Place(
+        python=wanted.python, code=wanted.code, state_dir=STATE_DIR, bind=ANY_ADDRESS, host=f"$({NODE_VARIABLE})"
+    )
+    container: dict[str, Any] = {
+        "name": role.name,
+        "image": IMAGE,
+        "command": list(role.command(place)),
+        "workingDir": wanted.code,
+        "env": [*_environment(role)],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "state", "mountPath": STATE_DIR},
+            {"name": "tmp", "mountPath": TEMPORARY},
+            *(
+                {"name": name, "mountPath": f"{STATE_DIR}/{SECRETS_DIR}/{folder}", "readOnly": True}
+                for name, folder in CERTIFICATES.items()
+            ),
+            *({"name": name, "mountPath": directory} for name, directory in _data_dirs(role, wanted)),
+        ],
+    }
+    if role.listens_on and not role.uses_host_network:
+        container["ports"] = [{"name": "http", "containerPort": port} for port in role.listens_on]
+        # Web answers to the names that it knows alone.
+        named = {"port": "http", "httpHeaders": [{"name": "Host", "value": "127.0.0.1"}]}
+        container["readinessProbe"] = {"httpGet": {"path": "/readyz", **named}, "periodSeconds": PROBE_S}
+        container["livenessProbe"] = {"httpGet": {"path": "/healthz", **named}, "periodSeconds": PROBE_S}
+    spec: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,  # its variables would begin with our prefix
+        "terminationGracePeriodSeconds": stop_seconds(role),
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": [
+            {"name": "state"} | _state_volume(role),
+            {"name": "tmp", "emptyDir": {}},
+            *({"name": name, "secret": {"secretName": name, "defaultMode": 0o440}} for name in CERTIFICATES),
+            *(
+                {"name": name, "hostPath": {"path": directory, "type": "Directory"}}
+                for name, directory in _data_dirs(role, wanted)
+            ),
+        ],
+    }
+    if role.uses_host_network:
+        spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet", "nodeSelector": {NODE_LABEL: "true"}}
+    return {"metadata": {"labels": _labels(role)}, "spec": spec}
+
+
+def _environment(role: Role) -> Iterator[dict[str, Any]]:
+    """Yields the name of the node first: the command refers to it."""
+    if role.uses_host_network:
+        yield {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    for name, value in fixed_variables(role).items():
+        yield {"name": name, "value": value}
+    for variable in role.variables:
+        source = "secretKeyRef" if variable.is_secret else "configMapKeyRef"
+        reference: dict[str, Any] = {"name": PREFIX, "key": variable.name}
+        # Pods share no directory, so the lake has to be in a bucket.
+        if not variable.is_required and variable != LAKE:
+            reference["optional"] = True
+        yield {"name": variable.name, "valueFrom": {source: reference}}
+
+
+def _state_volume(role: Role) -> dict[str, Any]:
+    """Returns where a pod keeps its state: brokers' logs stay on the node, everything else is made anew."""
+    if role.uses_host_network:
+        return {"hostPath": {"path": STATE_DIR, "type": "Directory"}}
+    return {"emptyDir": {}}
+
+
+def _data_dirs(role: Role, wanted: Wanted) -> list[tuple[str, str]]:
+    directories = wanted.data_dirs if role.uses_host_network else ()
+    return [(f"data-{number}", directory) for number, directory in enumerate(directories, 1)]
+
+
+def _metadata(role: Role) -> dict[str, Any]:
+    return {"name": f"{PREFIX}-{role.name}", "labels": _labels(role)}
+
+
+def _labels(role: Role) -> dict[str, str]:
+    return {"app.kubernetes.io/name": PREFIX, "app.kubernetes.io/component": role.name}

@@ -1,0 +1,64 @@
+"""Places and names that all three formats share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from config.deployment.roles import Role, Variable
+from config.environment import PROCESS_VARIABLE
+
+PREFIX: Final = "penstock"
+STATE_DIR: Final = "/var/lib/penstock"
+SETTINGS_DIR: Final = "/etc/penstock"
+# Inside a container: what is published of it is another matter.
+ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104
+TEMPORARY: Final = "/tmp"  # noqa: S108 (a file system in memory, of one container)
+# A name without a mailbox, as in `User=`; a container has the number alone.
+USER: Final = "penstock"
+USER_ID: Final = 10_001
+# Added to the time that a program is given to stop, before it is killed.
+KILL_MARGIN_S: Final = 10
+NOTE: Final = "Written by `manage.py units`. Values are set elsewhere and only named here; secrets are in no unit."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Order for a set of units. `data_dirs` are directories beside the state directory that brokers keep logs in."""
+
+    roles: Sequence[Role]
+    code: str
+    user: str = USER
+    data_dirs: Sequence[str] = ()
+
+    @property
+    def python(self) -> str:
+        return f"{self.code}/.venv/bin/python"
+
+
+def fixed_variables(role: Role) -> dict[str, str]:
+    """Variables with a value: what tells a program who it is and where it keeps things."""
+    return {
+        "DJANGO_SETTINGS_MODULE": "config.settings",
+        "PENSTOCK_STATE_DIR": STATE_DIR,
+        # The code is not writable.
+        "PENSTOCK_NATIVE_DIR": f"{STATE_DIR}/native",
+        PROCESS_VARIABLE: role.name,
+        "PYTHONUNBUFFERED": "1",
+        **role.fixed,
+    }
+
+
+def stop_seconds(role: Role) -> int:
+    return int(role.stop_timeout_s) + KILL_MARGIN_S
+
+
+def example(role: Role) -> str:
+    """Returns an empty settings file of a role: each variable that it reads, without a value."""
+    lines = [f"# Settings of {PREFIX}-{role.name}: docs/reference/settings.md. For root alone (0600)."]
+    return "\n".join([*lines, *(_line(variable) for variable in role.variables), ""])
+
+
+def _line(variable: Variable) -> str:
+    return f"{'' if variable.is_required else '#'}{variable.name}="

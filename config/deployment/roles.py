@@ -1,0 +1,168 @@
+"""Table of the programs that make up an installation: what each runs, needs, opens and may do. Pure.
+
+`manage.py up` and `manage.py units` take commands from here, so that what is deployed is what is tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+WORKER_PROCESSES: Final = 3
+WEB_STOP_S: Final = 5.0
+WORKER_STOP_S: Final = 15.0
+AGENT_STOP_S: Final = 20.0
+# A tenth of the weight of what is not nice.
+PIPELINE_NICENESS: Final = 10
+# Long enough for a task in hand, short enough for Ctrl-C: every task may be run again.
+WORKER_SOFT_STOP_S: Final = 3
+WORKER_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({
+    "REMAP_SIGTERM": "SIGQUIT",
+    "PENSTOCK_WORKER_SOFT_STOP_S": str(WORKER_SOFT_STOP_S),
+    "CELERY_SKIP_CHECKS": "1",  # `make check` runs them; a start need not import every page's code
+})  # fmt: skip
+HTTP_PORT: Final = 8_000
+OPEN_FILES: Final = 65_536
+
+
+class Variable(NamedTuple):
+    """A variable that a person sets. A secret one is written into no unit, manifest or example."""
+
+    name: str
+    is_required: bool = False
+    is_secret: bool = False
+
+
+DATABASE: Final = Variable("DATABASE_URL", is_required=True, is_secret=True)
+QUEUE: Final = Variable("REDIS_URL", is_required=True, is_secret=True)
+ZOOKEEPER: Final = Variable("ZOOKEEPER_URL", is_required=True)
+SIGNING_KEY: Final = Variable("SECRET_KEY", is_required=True, is_secret=True)
+PUBLIC_URL: Final = Variable("PENSTOCK_PUBLIC_URL", is_required=True)
+LAKE: Final = Variable("PENSTOCK_LAKE_URL")
+# Files in the secrets' directory, where an ensemble asks who speaks.
+ZOOKEEPER_FILES: Final = tuple(
+    Variable(name)
+    for name in (
+        "PENSTOCK_ZOOKEEPER_CONTROL_FILE", "PENSTOCK_ZOOKEEPER_BROKER_FILE", "PENSTOCK_ZOOKEEPER_CA_FILE",
+        "PENSTOCK_ZOOKEEPER_CONTROL_CERTIFICATE_FILE", "PENSTOCK_ZOOKEEPER_BROKER_CERTIFICATE_FILE",
+    )
+)  # fmt: skip
+MAIL: Final = (
+    Variable("PENSTOCK_EMAIL_HOST"), Variable("PENSTOCK_EMAIL_PORT"), Variable("PENSTOCK_EMAIL_TLS"),
+    Variable("PENSTOCK_EMAIL_USER"), Variable("PENSTOCK_EMAIL_PASSWORD", is_secret=True),
+    Variable("PENSTOCK_EMAIL_FROM"),
+)  # fmt: skip
+LAKE_KEYS: Final = (
+    LAKE, Variable("AWS_REGION"), Variable("AWS_ENDPOINT_URL"), Variable("AWS_ACCESS_KEY_ID"),
+    Variable("AWS_SECRET_ACCESS_KEY", is_secret=True),
+)  # fmt: skip
+# What pages, REST and tasks alike read.
+CONTROL: Final = (DATABASE, QUEUE, ZOOKEEPER, SIGNING_KEY, PUBLIC_URL, *LAKE_KEYS, *ZOOKEEPER_FILES, *MAIL)
+
+
+class Place(NamedTuple):
+    """Where a program runs: the interpreter of the installation, its code, its state, and the name of the machine.
+
+    `host` is left to the service manager to fill in, and so is a word of that manager's.
+    """
+
+    python: str
+    code: str
+    state_dir: str
+    host: str
+    bind: str = "127.0.0.1"
+    http_port: int = HTTP_PORT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """One program. `fixed` are variables with a value, `variables` those that a person sets."""
+
+    name: str
+    title: str
+    command: Callable[[Place], Sequence[str]]
+    variables: tuple[Variable, ...]
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    stop_timeout_s: float = 10.0
+    niceness: int = 0
+    # Brokers of the agent listen on ports that hosts name, and are found by clients at the host's own address.
+    uses_host_network: bool = False
+    listens_on: tuple[int, ...] = ()
+    # At most one of it: beat would give every task out twice, and web counts rates in its own memory.
+    is_single: bool = True
+
+    @property
+    def required(self) -> tuple[Variable, ...]:
+        return tuple(variable for variable in self.variables if variable.is_required)
+
+
+def _web(place: Place) -> Sequence[str]:
+    return (
+        place.python, "-m", "gunicorn", "-c", "python:config.web.server", "config.wsgi:application",
+        "--bind", f"{place.bind}:{place.http_port}",
+    )  # fmt: skip
+
+
+def _worker(place: Place) -> Sequence[str]:
+    return (
+        place.python, "-m", "celery", "-A", "config.celery", "worker", "--beat", "--queues", "penstock",
+        "--schedule", f"{place.state_dir}/celerybeat-schedule", "--concurrency", str(WORKER_PROCESSES),
+        "--loglevel", "INFO", "--without-gossip", "--without-mingle", "--hostname", "worker@penstock",
+    )  # fmt: skip
+
+
+def _pipeline(place: Place) -> Sequence[str]:
+    return (
+        place.python, "-m", "celery", "-A", "config.celery", "worker", "--queues", "pipeline",
+        "--concurrency", "1", "--loglevel", "INFO", "--without-gossip", "--without-mingle",
+        "--hostname", "pipeline@penstock",
+    )  # fmt: skip
+
+
+def _agent(place: Place) -> Sequence[str]:
+    return place.python, f"{place.code}/manage.py", "agent", "--host", place.host
+
+
+WEB: Final = Role(
+    name="web",
+    title="console, REST API and operator panel",
+    command=_web,
+    variables=(
+        *CONTROL, Variable("PENSTOCK_TRUSTED_PROXIES"), Variable("PENSTOCK_ALLOWED_HOSTS"),
+        Variable("PENSTOCK_PAYMENTS_SECRETS", is_secret=True), Variable("PENSTOCK_PAYMENTS_LINK"),
+    ),
+    stop_timeout_s=WEB_STOP_S,
+    listens_on=(HTTP_PORT,),
+)  # fmt: skip
+WORKER: Final = Role(
+    name="worker",
+    title="tasks and their schedule",
+    command=_worker,
+    variables=CONTROL,
+    fixed=WORKER_VARIABLES,
+    stop_timeout_s=WORKER_STOP_S,
+)
+PIPELINE: Final = Role(
+    name="pipeline",
+    title="usage and archives",
+    command=_pipeline,
+    variables=(
+        DATABASE, QUEUE, ZOOKEEPER, *LAKE_KEYS, *ZOOKEEPER_FILES, Variable("SPARK_MASTER"), Variable("SPARK_LOCAL_IP"),
+        Variable("JAVA_HOME"), Variable("PENSTOCK_ARCHIVE_ROOT"),
+    ),
+    fixed=WORKER_VARIABLES,
+    stop_timeout_s=WORKER_STOP_S,
+    niceness=PIPELINE_NICENESS,
+)  # fmt: skip
+AGENT: Final = Role(
+    name="agent",
+    title="brokers of this host",
+    command=_agent,
+    variables=(DATABASE, ZOOKEEPER, *ZOOKEEPER_FILES, Variable("PENSTOCK_INTERNAL_SECURITY")),
+    stop_timeout_s=AGENT_STOP_S,
+    uses_host_network=True,
+    is_single=False,
+)
+ROLES: Final = {role.name: role for role in (WEB, WORKER, PIPELINE, AGENT)}

@@ -1,0 +1,82 @@
+"""systemd units of roles: a service each, with an empty example of the settings file that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Final
+
+from config.deployment.layout import (
+    NOTE,
+    PREFIX,
+    SETTINGS_DIR,
+    STATE_DIR,
+    Wanted,
+    example,
+    fixed_variables,
+    stop_seconds,
+)
+from config.deployment.roles import OPEN_FILES, Place, Role
+
+# What no program of ours needs. `MemoryDenyWriteExecute` is not among it: Java and libffi make code at run time.
+HARDENING: Final = (
+    "NoNewPrivileges=yes", "CapabilityBoundingSet=", "AmbientCapabilities=", "PrivateTmp=yes", "PrivateDevices=yes",
+    "ProtectSystem=strict", "ProtectHome=yes", "ProtectClock=yes", "ProtectControlGroups=yes", "ProtectHostname=yes",
+    "ProtectKernelLogs=yes", "ProtectKernelModules=yes", "ProtectKernelTunables=yes", "ProtectProc=invisible",
+    "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK", "RestrictNamespaces=yes", "RestrictRealtime=yes",
+    "RestrictSUIDSGID=yes", "LockPersonality=yes", "RemoveIPC=yes", "SystemCallArchitectures=native",
+    "SystemCallFilter=@system-service", "SystemCallErrorNumber=EPERM",
+)  # fmt: skip
+RESTART_S: Final = 2
+
+
+def files(wanted: Wanted) -> dict[str, str]:
+    """Units and examples of settings, by the name of the file."""
+    result = {f"{PREFIX}-{role.name}.service": unit(role, wanted) for role in wanted.roles}
+    return result | {f"{role.name}.env.example": example(role) for role in wanted.roles}
+
+
+def unit(role: Role, wanted: Wanted) -> str:
+    place = Place(python=wanted.python, code=wanted.code, state_dir=STATE_DIR, host="%H")
+    required = " ".join(variable.name for variable in role.required)
+    environment = (f'Environment="{name}={value}"' for name, value in fixed_variables(role).items())
+    lines = [
+        f"# {NOTE}",
+        f"# {SETTINGS_DIR}/{role.name}.env has to set: {required}",
+        "[Unit]",
+        f"Description=Penstock {role.name}: {role.title}",
+        "Wants=network-online.target",
+        "After=network-online.target",
+        "StartLimitIntervalSec=0",
+        "",
+        "[Service]",
+        "Type=exec",
+        f"User={wanted.user}",
+        f"Group={wanted.user}",
+        "UMask=0077",
+        f"WorkingDirectory={wanted.code}",
+        f"StateDirectory={PurePosixPath(STATE_DIR).name}",
+        "StateDirectoryMode=0700",
+        *environment,
+        f"EnvironmentFile={SETTINGS_DIR}/{role.name}.env",
+        f"ExecStart={_command(role.command(place))}",
+        "Restart=always",
+        f"RestartSec={RESTART_S}",
+        # The main process ends its own children in order; what is left of them then is killed.
+        "KillMode=mixed",
+        f"TimeoutStopSec={stop_seconds(role)}",
+        f"LimitNOFILE={OPEN_FILES}",
+        *([f"Nice={role.niceness}"] if role.niceness else []),
+        *HARDENING,
+        *([f"ReadWritePaths={' '.join(wanted.data_dirs)}"] if role.uses_host_network and wanted.data_dirs else []),
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _command(words: Sequence[str]) -> str:
+    """Returns a command line; our words have neither spaces nor quotes, but a `%` or a `$` would be the manager's."""
+    return " ".join(words)

@@ -1,0 +1,74 @@
+"""Command `units`: systemd units, a Compose file or Kubernetes manifests for the product's programs."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from config.deployment import compose, kubernetes, systemd
+from config.deployment.layout import USER, Wanted
+from config.deployment.roles import ROLES, Role
+from config.environment import BASE_DIR
+
+FORMATS = {"systemd": systemd.files, "compose": compose.files, "kubernetes": kubernetes.files}
+# What a path may not have where it stands in a unit, unquoted.
+FORBIDDEN_IN_PATHS = frozenset(" \t\n\"'\\%$:")
+
+
+class Command(BaseCommand):
+    requires_system_checks = ()
+    help = (
+        "Print what starts the product's programs under a service manager of yours. PostgreSQL, Redis and ZooKeeper "
+        "are not among them. Secrets are named, never written."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--format", choices=FORMATS, required=True)
+        parser.add_argument(
+            "--roles", type=_roles, default=list(ROLES.values()), help=f"of {','.join(ROLES)}, separated by commas"
+        )
+        parser.add_argument("--output", type=Path, metavar="DIR", help="write files there instead of printing them")
+        parser.add_argument(
+            "--code", type=_path, default=str(BASE_DIR), help="where the code is (default: %(default)s)"
+        )
+        parser.add_argument("--user", default=USER, help="account of systemd units (default: %(default)s)")
+        parser.add_argument(
+            "--data-dir", type=_path, action="append", default=[], help="a directory of the agent's brokers; repeatable"
+        )
+
+    def handle(self, *args: Any, output: Path | None, **options: Any) -> None:
+        if not options["user"].isidentifier():
+            raise CommandError("--user: the name of an account has letters, digits and underscores.")
+        wanted = Wanted(
+            roles=options["roles"], code=options["code"], user=options["user"], data_dirs=options["data_dir"]
+        )
+        files = FORMATS[options["format"]](wanted)
+        if output is None:
+            for name, text in files.items():
+                self.stdout.write(f"# --- {name}\n{text}")
+            return
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+            for name, text in files.items():
+                (output / name).write_text(text, encoding="utf-8")
+                self.stdout.write(str(output / name))
+        except OSError as error:
+            raise CommandError(f"{output} cannot be written: {error.strerror or error}.") from error
+
+
+def _roles(text: str) -> list[Role]:
+    names = dict.fromkeys(text.split(","))
+    unknown = [name for name in names if name not in ROLES]
+    if unknown:
+        raise ArgumentTypeError(f"{unknown[0]!r} is no role; there are {', '.join(ROLES)}")
+    return [ROLES[name] for name in names]
+
+
+def _path(text: str) -> str:
+    path = PurePosixPath(text)
+    if not path.is_absolute() or ".." in path.parts or FORBIDDEN_IN_PATHS.intersection(text):
+        raise ArgumentTypeError(f"{text!r} is no absolute path without spaces and special signs")
+    return str(path)
