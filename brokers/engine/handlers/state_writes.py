@@ -55,8 +55,10 @@ def _queue(call: Call) -> WriteQueue:
 
 def _without_coordinators(services: BrokerServices) -> BrokerServices:
     """The handlers know what to answer where there are none (COORDINATOR_NOT_AVAILABLE)."""
+    coordination = copy(services.coordination)
+    coordination.groups = coordination.transactions = None
     result = copy(services)
-    result.groups = result.transactions = None
+    result.coordination = coordination
     return result
 
 
