@@ -54,11 +54,9 @@ def _queue(call: Call) -> WriteQueue:
 
 
 def _without_coordinators(services: BrokerServices) -> BrokerServices:
-    """The handlers know what to answer where there are none (COORDINATOR_NOT_AVAILABLE)."""
-    coordination = copy(services.coordination)
-    coordination.groups = coordination.transactions = None
+    """Returns the services without coordinators, for which handlers answer COORDINATOR_NOT_AVAILABLE."""
     result = copy(services)
-    result.coordination = coordination
+    result.coordination = replace(services.coordination, groups=None, transactions=None)
     return result
 
 
