@@ -161,13 +161,13 @@ class _BatchFields(NamedTuple):
 
 def _assemble(fields: _BatchFields, block: bytes) -> bytearray:
     """Returns a complete batch, with its checksum, of the records in `block`."""
-    base_offset, leader_epoch, attributes, last_delta, base_ms, max_ms, count = fields
+    base_offset, leader_epoch, attributes, last_delta, base_ms, max_ms, record_count = fields
     payload = deflate(attributes & layout.CODEC_MASK, block)
     out = bytearray(layout.HEADER_BYTES)
     length = layout.HEADER_BYTES - layout.LOG_OVERHEAD_BYTES + len(payload)
     layout.HEADER.pack_into(
         out, 0, base_offset, length, leader_epoch, layout.MAGIC, 0, attributes, last_delta, base_ms, max_ms,
-        -1, -1, -1, count,
+        -1, -1, -1, record_count,
     )  # fmt: skip
     out += payload
     layout.seal(out)
