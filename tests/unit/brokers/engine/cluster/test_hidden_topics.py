@@ -35,7 +35,7 @@ async def member(ensemble: FakeEnsemble) -> AsyncIterator[Member]:
 
 
 async def publish(member: Member, ensemble: FakeEnsemble, document: InstanceTopicDocument) -> None:
-    """As the control plane does."""
+    """Writes a document of the topic, and announces it to brokers."""
     path = paths.instance_topic(OURS, TOPIC)
     operations: list[Operation] = []
     if paths.instance_topics(OURS) not in ensemble.nodes:
