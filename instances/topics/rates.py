@@ -49,7 +49,7 @@ def note(instance_id: str, report: TopicReport) -> Rates:
     return note_looks(_key(instance_id), {number: look_of(broker) for number, broker in report.brokers.items()})
 
 
-def note_looks(key: str, now: Mapping[int, Look]) -> Rates:
+def note_looks(key: str, now: dict[int, Look]) -> Rates:
     """Takes a sample of any counters that are cumulative on each broker, kept in the cache under `key`."""
     older: Mapping[int, Look]
     younger: Mapping[int, Look]

@@ -10,6 +10,7 @@ from brokers.contract import paths
 from brokers.contract.documents import InstanceTopicDocument, TopicDocument
 from brokers.engine.access.namespace import Namespace
 from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster.topic_plans import TopicSpec
 from brokers.engine.cluster.tree import Create, Operation, Set
 from tests.testkit.cluster import Member
 from tests.testkit.fake_store import FakeEnsemble
@@ -35,7 +36,7 @@ async def member(ensemble: FakeEnsemble) -> AsyncIterator[Member]:
 
 
 async def publish(member: Member, ensemble: FakeEnsemble, document: InstanceTopicDocument) -> None:
-    """Publishes as the control plane does."""
+    """Writes a document of the topic, and announces it to brokers."""
     path = paths.instance_topic(OURS, TOPIC)
     operations: list[Operation] = []
     if paths.instance_topics(OURS) not in ensemble.nodes:
@@ -74,7 +75,7 @@ async def test_the_name_of_a_hidden_topic_is_refused_and_clients_cannot_delete_i
 ) -> None:
     await hide(member, ensemble)
     with pytest.raises(errors.PolicyViolation, match="can be restored"):
-        member.store.plan_topic(member.image, instance_id=OURS, name="orders")
+        member.store.plan_topic(member.image, TopicSpec(OURS, "orders"))
     with pytest.raises(errors.UnknownTopic):
         await member.store.delete_topic(member.image, instance_id=OURS, name="orders")
 
