@@ -14,6 +14,7 @@ from unfold.decorators import display
 
 from brokers import selectors, services
 from brokers.admin_views import cluster_panel, host_panel, panel, transaction_panel
+from brokers.agent.check_rules import has_failed
 from brokers.choices import ClusterState, Health, RebalanceState
 from brokers.models import Broker, Cluster, FleetOperation, Host, Placement, PortLease, Rebalance, RollingRestart
 from brokers.monitoring import broker_log
@@ -134,10 +135,15 @@ class HostAdmin(OperatorAdmin):
     def get_urls(self) -> list[URLPattern]:
         return [*host_panel.urls(), *super().get_urls()]
 
-    @display(description=_("agent"), label={_("Runs"): "success", _("Silent"): "danger", _("Not seen yet"): "warning"})
+    @display(
+        description=_("agent"),
+        label={
+            _("Runs"): "success", _("Check failed"): "danger", _("Silent"): "danger", _("Not seen yet"): "warning",
+        },
+    )  # fmt: skip
     def agent(self, host: Host) -> str:
         if selectors.agent_is_alive(host):
-            return str(_("Runs"))
+            return str(_("Check failed") if has_failed(host.checks) else _("Runs"))
         return str(_("Silent") if host.agent_seen_at else _("Not seen yet"))
 
     @admin.display(description=_("brokers"))

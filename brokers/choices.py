@@ -20,6 +20,22 @@ class ClusterState(models.TextChoices):
     RETIRED = "retired", _("Retired")
 
 
+class HostCheck(models.TextChoices):
+    """Checks that an agent makes of its machine, in the order in which they are shown."""
+
+    VERSION = "version", _("Version")
+    CLOCK = "clock", _("Clock")
+    ADDRESS = "address", _("Address")
+    PORTS = "ports", _("Ports")
+    DIRECTORIES = "directories", _("Directories")
+
+
+class HostCheckState(models.TextChoices):
+    PASSED = "passed", _("Passed")
+    WARNING = "warning", _("Warning")
+    FAILED = "failed", _("Failed")
+
+
 class FleetOperationType(models.TextChoices):
     FORM = "cluster.form", _("Form a cluster")
     RETIRE = "cluster.retire", _("Retire a cluster")

@@ -154,6 +154,12 @@ LEADERLESS_PAGE = 500
 LEADERLESS_LISTED_MAX = 2_000
 
 AGENT_POLL_S = 0.5
+# An agent looks at its machine when its host was changed, and this often.
+HOST_CHECKED_EVERY_S = 60.0
+# Brokers, tokens and certificates compare times of several machines.
+CLOCK_OFFSET_MS_MAX = 1_000
+# Named in a check; of more the number is said.
+PORTS_NAMED_MAX = 5
 AGENT_STOP_TIMEOUT_S = 8.0
 # While something is about to happen to a process; and how long its successor may take to stand by.
 AGENT_WATCH_S = 0.01

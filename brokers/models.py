@@ -131,24 +131,25 @@ class Host(Versioned):
         help_text=_("Rack of its brokers without one of their own."),
     )
     bind_host = models.CharField(_("listens on"), max_length=255, default="127.0.0.1")
-    advertised_host = models.CharField(_("told to tenants"), max_length=255, default="127.0.0.1")
-    internal_host = models.CharField(_("told to brokers"), max_length=255, default="127.0.0.1")
+    advertised_host = models.CharField(_("advertised address"), max_length=255, default="127.0.0.1")
+    internal_host = models.CharField(_("internal address"), max_length=255, default="127.0.0.1")
     port_first = models.PositiveIntegerField(_("first tenant port"), validators=_PORT)
     port_last = models.PositiveIntegerField(_("last tenant port"), validators=_PORT)
     port_cursor = models.PositiveIntegerField(
         default=0, editable=False, help_text="Last port given out: the search goes on behind it, so ports rest a while."
     )
     capacity_mb_s = models.PositiveIntegerField(
-        _("brokers may sell, MB/s"),
-        null=True,
-        blank=True,
-        help_text=_("All of the host together; empty = no limit."),
+        _("brokers may sell, MB/s"), null=True, blank=True, help_text=_("All of the host together; empty = no limit.")
     )
     capacity_gb = models.PositiveIntegerField(_("brokers may sell, GB"), null=True, blank=True)
     data_dirs = models.JSONField(
         _("data directories"), default=list, blank=True, help_text=_("Each of its brokers keeps its log below these.")
     )
     agent_seen_at = models.DateTimeField(_("agent seen"), null=True, blank=True, editable=False)
+    agent_version = models.CharField(_("agent's version"), max_length=32, blank=True, default="", editable=False)
+    # A list of `{name, state, data}` (`brokers.agent.host_checks`).
+    checks = models.JSONField(_("checks"), default=list, editable=False)
+    checked_at = models.DateTimeField(_("checked"), null=True, blank=True, editable=False)
     removed_at = models.DateTimeField(_("removed"), null=True, blank=True, editable=False)
 
     class Meta:

@@ -19,6 +19,7 @@ from brokers.contract.ports import HIGHEST_PORT, LOWEST_PORT
 from brokers.limits import ADDRESS_CHARS_MAX, BROKER_CAPACITY_MAX, HOST_NAME_CHARS_MAX, PORTS_PER_HOST, ZONE_CHARS_MAX
 from brokers.models import Host
 from brokers.operations import hosts
+from brokers.operations.check_texts import shown_checks
 from tenants.errors import DomainError
 from tenants.operator import acting_operator
 
@@ -35,16 +36,16 @@ class HostForm(forms.Form):
         help_text=gettext_lazy("Rack of its brokers that have none of their own: replicas are spread over racks."),
     )  # fmt: skip
     advertised_host = forms.CharField(
-        label=gettext_lazy("Told to tenants"), max_length=ADDRESS_CHARS_MAX,
+        label=gettext_lazy("Advertised address"), max_length=ADDRESS_CHARS_MAX,
         help_text=gettext_lazy("Name or address under which clients reach its brokers."),
     )  # fmt: skip
     bind_host = forms.CharField(
         label=gettext_lazy("Listens on"), max_length=ADDRESS_CHARS_MAX, required=False,
-        help_text=gettext_lazy("Empty: what is told to tenants. 0.0.0.0 is every address of the machine."),
+        help_text=gettext_lazy("Empty: the advertised address. 0.0.0.0 is every address of the machine."),
     )  # fmt: skip
     internal_host = forms.CharField(
-        label=gettext_lazy("Told to brokers"), max_length=ADDRESS_CHARS_MAX, required=False,
-        help_text=gettext_lazy("Empty: what is told to tenants."),
+        label=gettext_lazy("Internal address"), max_length=ADDRESS_CHARS_MAX, required=False,
+        help_text=gettext_lazy("Empty: the advertised address."),
     )  # fmt: skip
     port_first = forms.IntegerField(
         label=gettext_lazy("First tenant port"), min_value=LOWEST_PORT, max_value=HIGHEST_PORT,
@@ -89,6 +90,7 @@ def host(request: HttpRequest, host_id: str) -> HttpResponse:
         "host": row,
         "is_alive": selectors.agent_is_alive(row),
         "command": hosts.agent_command(row),
+        "checks": shown_checks(row),
         "brokers": brokers,
         "disks": selectors.disks_of(brokers),
     }

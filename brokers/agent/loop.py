@@ -30,6 +30,7 @@ from brokers import services
 from brokers.agent import broker_certificates
 from brokers.agent.compiling import Compiling
 from brokers.agent.defaults import cluster_defaults
+from brokers.agent.host_checks import HostChecks
 from brokers.agent.process import BeforeExec, BrokerProcess
 from brokers.agent.successor import Successor
 from brokers.agent.supervision import Act, Seen, decide, failures_after_end
@@ -107,6 +108,8 @@ class Agent:
         self._wanted: dict[str, Broker] = {}
         self._listening_on: object | None = None
         self._certificates = broker_certificates.Renewal()
+        self._checks = HostChecks(self._run_dir)
+        self._host: Host | None = None
         self.must_stop = False
 
     def run(self) -> None:
@@ -134,6 +137,8 @@ class Agent:
                 log.warning("agent.trouble", broker_id=broker.number, reason=str(error))
         if self._compiling is not None:
             self._compiling.reconcile_once(are_started=self._are_started())
+        if self._host is not None:
+            self._checks.start_if_due(self._host, self._clock())
 
     def _are_started(self) -> bool:
         wanted = [pk for pk, broker in self._wanted.items() if broker.wanted == WantedState.RUNNING]
@@ -176,7 +181,7 @@ class Agent:
     # --- one broker -----------------------------------------------------------------------------------------------
 
     def _read_wanted(self) -> None:
-        host = Host.objects.filter(name=self._host_name, removed_at=None).first()
+        host = self._host = Host.objects.filter(name=self._host_name, removed_at=None).first()
         if host is None:
             return
         Host.objects.filter(pk=host.pk).update(agent_seen_at=timezone.now())

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.utils import translation
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from brokers import selectors
+from brokers.agent.check_rules import has_failed
 from brokers.api.base import OperatorView
 from brokers.api.views import BrokerOut
+from brokers.choices import HostCheck, HostCheckState
 from brokers.contract.ports import HIGHEST_PORT, LOWEST_PORT
 from brokers.limits import (
     ADDRESS_CHARS_MAX,
@@ -23,6 +27,7 @@ from brokers.limits import (
 )
 from brokers.models import Host
 from brokers.operations import hosts
+from brokers.operations.check_texts import shown_checks
 from tenants.access import fetch
 from tenants.api.base import API_ROOT, endpoint
 from tenants.api.strict import Integer, StrictSerializer, Text
@@ -83,13 +88,15 @@ class HostOut(serializers.ModelSerializer[Host]):
     used_gb = serializers.IntegerField()
     agent_is_alive = serializers.SerializerMethodField()
     agent_command = serializers.SerializerMethodField(help_text="Starts its agent, on the host, in the installation.")
+    agent_version = serializers.CharField(allow_blank=True, help_text='Of the agent that checked it last; "" before.')
+    checks_failed = serializers.SerializerMethodField(help_text="True if its last checks found something wrong.")
 
     class Meta:
         model = Host
         fields = (
             "id", "name", "zone", "advertised_host", "bind_host", "internal_host", "port_first", "port_last",
             "capacity_mb_s", "capacity_gb", "used_mb_s", "used_gb", "data_dirs", "broker_count", "agent_seen_at",
-            "agent_is_alive", "agent_command", "created_at",
+            "agent_is_alive", "agent_command", "agent_version", "checks_failed", "created_at",
         )  # fmt: skip
 
     def get_agent_is_alive(self, host: Host) -> bool:
@@ -97,6 +104,16 @@ class HostOut(serializers.ModelSerializer[Host]):
 
     def get_agent_command(self, host: Host) -> str:
         return hosts.agent_command(host)
+
+    def get_checks_failed(self, host: Host) -> bool:
+        return has_failed(host.checks)
+
+
+class HostCheckOut(serializers.Serializer):
+    name = serializers.CharField(help_text=f"One of {', '.join(HostCheck.values)}.")
+    state = serializers.CharField(help_text=f"One of {', '.join(HostCheckState.values)}.")
+    fact = serializers.CharField(help_text="What was found.")
+    remedy = serializers.CharField(allow_blank=True, help_text="What to do about it.")
 
 
 class DiskOut(serializers.Serializer):
@@ -108,16 +125,23 @@ class DiskOut(serializers.Serializer):
 
 
 class HostDetailOut(HostOut):
-    """A host with its brokers, and the disks that they said last."""
+    """A host with its checks, its brokers, and the disks that they said last."""
 
+    checked_at = serializers.DateTimeField(allow_null=True, help_text="When its agent made `checks`.")
+    checks = serializers.SerializerMethodField()
     brokers = serializers.SerializerMethodField()
     disks = serializers.SerializerMethodField()
 
     class Meta(HostOut.Meta):
-        fields = (*HostOut.Meta.fields, "brokers", "disks")  # type: ignore[assignment]
+        fields = (*HostOut.Meta.fields, "checked_at", "checks", "brokers", "disks")  # type: ignore[assignment]
 
     def _brokers(self, host: Host) -> list[Any]:
         return list(selectors.brokers().filter(host=host)[:BROKERS_PER_HOST_MAX])
+
+    @extend_schema_field(HostCheckOut(many=True))
+    def get_checks(self, host: Host) -> list[dict[str, Any]]:
+        with translation.override("en"):
+            return [dict(HostCheckOut(check).data) for check in shown_checks(host)]
 
     def get_brokers(self, host: Host) -> list[dict[str, Any]]:
         return [dict(BrokerOut(broker).data) for broker in self._brokers(host)]

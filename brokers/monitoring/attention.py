@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
+from brokers.agent.check_rules import has_failed
 from brokers.choices import Health, RebalanceState, RestartState
 from brokers.limits import (
     DISK_NOW_PERCENT,
@@ -165,6 +166,9 @@ def of_host(host: Host, now: datetime) -> Iterator[Need]:
     elif now - host.agent_seen_at > timedelta(seconds=HOST_LATE_S):
         words = {"host": host.name, "at": clock(host.agent_seen_at)}
         text = _("The agent of host %(host)s was last seen at %(at)s: nobody starts a broker there that dies.") % words
+        yield Need(text=text, link=link, act=_("Open the host"))
+    elif has_failed(host.checks):
+        text = _("A check of host %(host)s failed: brokers do not run well there.") % {"host": host.name}
         yield Need(text=text, link=link, act=_("Open the host"))
 
 

@@ -8,6 +8,7 @@ import structlog
 from django.db import transaction
 
 from brokers import selectors
+from brokers.agent.check_rules import has_failed
 from brokers.choices import ClusterKind, ClusterState
 from brokers.limits import (
     BROKER_BANDWIDTH_MB_S,
@@ -77,7 +78,7 @@ def plan_for(instance: Instance, hosts: Sequence[Host]) -> ClusterPlan | None:
     free = [
         FreeHost(id=host.pk, zone=host.zone, capacity_mb_s=host.capacity_mb_s, capacity_gb=host.capacity_gb)
         for host in hosts
-        if host.pk not in used and selectors.agent_is_alive(host)
+        if host.pk not in used and selectors.agent_is_alive(host) and not has_failed(host.checks)
     ]
     return plan_cluster(
         free,

@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from brokers import selectors
-from brokers.choices import ClusterState, Health, ReassignmentState, RebalanceState, RestartState
+from brokers.choices import ClusterState, Health, HostCheckState, ReassignmentState, RebalanceState, RestartState
 from brokers.models import Broker, Host
 from brokers.monitoring.attention import Need
 from brokers.monitoring.cluster_overview import BrokerSummary, ClusterMap
@@ -98,6 +98,13 @@ def agent_pill(host: Host) -> SafeString:
         if host.agent_seen_at
         else console_pill("requested", _("No agent yet"))
     )
+
+
+@register.simple_tag
+def check_pill(state: HostCheckState) -> SafeString:
+    """Pill of a check of a host."""
+    looks = {HostCheckState.PASSED: "running", HostCheckState.WARNING: "suspended", HostCheckState.FAILED: "failed"}
+    return console_pill(looks[state], str(state.label))
 
 
 @register.simple_tag

@@ -47,7 +47,7 @@ def test_a_host_and_a_cluster_on_it_are_added_by_forms(
     page.goto(f"{live_server.url}/operator/brokers/host/")
     page.locator("a[href$='/brokers/host/add/']").first.click()
     page.get_by_label("Name").fill("Kafka 2")
-    page.get_by_label("Told to tenants").fill("127.0.0.2")
+    page.get_by_label("Advertised address").fill("127.0.0.2")
     page.get_by_role("button", name="Add host").click()
     expect(page.get_by_text("Small letters, digits and - in between")).to_be_visible()
     assert objections(page, within=".fleet") == []

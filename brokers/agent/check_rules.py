@@ -1,0 +1,60 @@
+"""Judgement of a machine for brokers, from what was seen of it. Pure; `host_checks` does the looking."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from brokers.choices import HostCheck, HostCheckState
+from brokers.limits import CLOCK_OFFSET_MS_MAX, PORTS_NAMED_MAX
+
+Check = dict[str, Any]
+
+
+def version(own: str, behind: Collection[str], ahead: Collection[str]) -> Check:
+    """Code and database fit: `behind` are migrations that only the database has, `ahead` those of the code alone."""
+    state = HostCheckState.FAILED if behind or ahead else HostCheckState.PASSED
+    return _check(HostCheck.VERSION, state, version=own, behind=len(behind), ahead=len(ahead))
+
+
+def clock(offset_ms: int) -> Check:
+    """Clocks agree: `offset_ms` is the lead of the machine's over the database's."""
+    is_wrong = abs(offset_ms) > CLOCK_OFFSET_MS_MAX
+    return _check(HostCheck.CLOCK, HostCheckState.FAILED if is_wrong else HostCheckState.PASSED, offset_ms=offset_ms)
+
+
+def address(bind_host: str, reason: str) -> Check:
+    """Brokers can listen: `reason` says why not, and is empty otherwise."""
+    state = HostCheckState.FAILED if reason else HostCheckState.PASSED
+    return _check(HostCheck.ADDRESS, state, address=bind_host, reason=reason)
+
+
+def ports(first: int, last: int, listening: Collection[int], own: Collection[int], outgoing: range) -> Check:
+    """Ports of the range on which other programs listen (`own` are those of our brokers), or that the kernel gives to
+    outgoing connections.
+    """
+    taken = sorted(port for port in set(listening) - set(own) if first <= port <= last)
+    shared = range(max(first, outgoing.start), min(last + 1, outgoing.stop))
+    state = HostCheckState.PASSED
+    if taken:
+        state = HostCheckState.FAILED
+    elif shared:
+        state = HostCheckState.WARNING
+    data = {"first": first, "last": last, "taken": taken[:PORTS_NAMED_MAX], "taken_count": len(taken)}
+    return _check(HostCheck.PORTS, state, **data, outgoing_first=shared.start if shared else None)
+
+
+def directories(reasons: Mapping[str, str]) -> Check:
+    """Logs can be kept: `reasons` has each directory, and why it cannot be written or an empty text."""
+    wrong = [{"path": path, "reason": reason} for path, reason in reasons.items() if reason]
+    state = HostCheckState.FAILED if wrong else HostCheckState.PASSED
+    return _check(HostCheck.DIRECTORIES, state, count=len(reasons), wrong=wrong)
+
+
+def has_failed(checks: Sequence[Mapping[str, Any]]) -> bool:
+    """True if brokers would not run well on the machine."""
+    return any(check.get("state") == HostCheckState.FAILED for check in checks)
+
+
+def _check(name: HostCheck, state: HostCheckState, **data: Any) -> Check:
+    return {"name": str(name), "state": str(state), "data": data}

@@ -1,0 +1,197 @@
+"""An agent's checks of its own machine, for the operator who added it: version, clock, address, ports, directories."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import structlog
+from django.db import Error as DatabaseError
+from django.db import connection
+from django.db.migrations.loader import MigrationLoader
+from django.utils import timezone
+
+from brokers.agent import check_rules
+from brokers.agent.check_rules import Check
+from brokers.contract.version import VERSION
+from brokers.limits import HOST_CHECKED_EVERY_S
+from brokers.models import Broker, Host, PortLease
+
+log = structlog.get_logger(__name__)
+
+SOCKET_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+OUTGOING_PORTS_FILE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LISTENING: Final = "0A"
+_REASON_CHARS_MAX: Final = 200
+
+
+class HostChecks:
+    """Checks of one host: when it was changed, and now and then.
+
+    They are made in a thread, because a dead file system or name server would hold up the agent, and so the brokers.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._started_at_s: float | None = None
+        self._version = -1
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_running_check(self) -> bool:
+        """True while a check is under way."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start_if_due(self, host: Host, now_s: float) -> None:
+        """Begin to check the machine if that is due and no check is under way."""
+        is_due = self._started_at_s is None or now_s - self._started_at_s >= HOST_CHECKED_EVERY_S
+        if (not is_due and host.version == self._version) or self.is_running_check:
+            return
+        self._started_at_s, self._version = now_s, host.version
+        self._thread = threading.Thread(target=self._check_apart, args=(host,), name="host-checks", daemon=True)
+        self._thread.start()
+
+    def _check_apart(self, host: Host) -> None:
+        try:
+            self.check(host)
+        except (DatabaseError, OSError) as error:
+            log.warning("agent.not_checked", reason=str(error))
+        finally:
+            connection.close()
+
+    def check(self, host: Host) -> None:
+        """Check the machine, and note the result at its host. Raises `DatabaseError` or `OSError`."""
+        found = self.checks(host)
+        Host.objects.filter(pk=host.pk).update(checks=found, checked_at=timezone.now(), agent_version=VERSION)
+
+    def checks(self, host: Host) -> list[Check]:
+        """All checks, in the order in which they are shown."""
+        return [
+            _version(),
+            check_rules.clock(_clock_offset_ms()),
+            check_rules.address(host.bind_host, _reason_not_to_listen(host.bind_host)),
+            check_rules.ports(
+                host.port_first, host.port_last, listening_ports(host.bind_host), _own_ports(host), outgoing_ports()
+            ),
+            check_rules.directories({path: _reason_not_to_write(Path(path)) for path in self._directories(host)}),
+        ]
+
+    def _directories(self, host: Host) -> list[str]:
+        used = Broker.objects.filter(host=host, removed_at=None).values_list("data_dirs", flat=True)
+        return list(dict.fromkeys([str(self._run_dir), *host.data_dirs, *(path for paths in used for path in paths)]))
+
+
+def listening_ports(bind_host: str) -> set[int]:
+    """TCP ports that are taken at an address: by listeners on it, or on every address."""
+    wanted = _addresses(bind_host)
+    is_everywhere = any(ipaddress.ip_address(address).is_unspecified for address in wanted)
+    return {
+        port
+        for address, port in _listeners()
+        if is_everywhere or ipaddress.ip_address(address).is_unspecified or address in wanted
+    }
+
+
+def outgoing_ports() -> range:
+    """Ports that the kernel gives to outgoing connections; empty where it does not say."""
+    try:
+        first, last = (int(word) for word in OUTGOING_PORTS_FILE.read_text(encoding="ascii").split())
+    except (OSError, ValueError):
+        return range(0)
+    return range(first, last + 1)
+
+
+def _version() -> Check:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT app, name FROM django_migrations")
+        applied = {f"{app}.{name}" for app, name in cursor.fetchall()}
+    known, replaced = _known_migrations()
+    return check_rules.version(VERSION, applied - known - replaced, known - applied)
+
+
+@cache
+def _known_migrations() -> tuple[set[str], set[str]]:
+    """Migrations of the installed code, and those that squashed ones stand for."""
+    migrations = MigrationLoader(None).disk_migrations
+    replaced = {f"{app}.{name}" for migration in migrations.values() for app, name in migration.replaces}
+    return {f"{app}.{name}" for app, name in migrations}, replaced
+
+
+def _clock_offset_ms() -> int:
+    """Lead of this machine's clock over the database's, give or take half of the time that the question took."""
+    before_s = time.time()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp())")
+        (database_s,) = cursor.fetchone()
+    return round(((before_s + time.time()) / 2 - float(database_s)) * 1_000)
+
+
+def _own_ports(host: Host) -> set[int]:
+    return set(PortLease.objects.filter(host=host).values_list("port", flat=True))
+
+
+def _reason_not_to_listen(bind_host: str) -> str:
+    """Returns why no socket can listen on a free port of an address; "" when one can."""
+    try:
+        for address in _addresses(bind_host):
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            with socket.socket(family) as probe:
+                probe.bind((address, 0))
+    except OSError as error:
+        return _said(error)
+    return ""
+
+
+def _addresses(host: str) -> set[str]:
+    """Addresses of a name. Raises `OSError` for one that is not known."""
+    return {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+
+
+def _listeners() -> Iterator[tuple[str, int]]:
+    for table in SOCKET_TABLES:
+        try:
+            lines = table.read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        yield from _parsed(lines)
+
+
+def _parsed(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yields address and port of the listeners in a table of the kernel's, which has words in the machine's order."""
+    for line in lines:
+        fields = line.split()
+        if fields[3] != _LISTENING:
+            continue
+        address, _, port = fields[1].partition(":")
+        raw = b"".join(bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8))
+        ip = ipaddress.ip_address(raw)
+        mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+        yield str(mapped or ip), int(port, 16)
+
+
+def _reason_not_to_write(path: Path) -> str:
+    """Returns why a broker could not keep its log below a directory; "" when it can. What is missing is made by it."""
+    existing = next((place for place in (path, *path.parents) if place.exists()), path)
+    try:
+        if not existing.is_dir():
+            return "not a directory"
+        if existing != path and not os.access(existing, os.W_OK | os.X_OK):
+            return f"{existing} cannot be written"
+        if existing == path:
+            with tempfile.NamedTemporaryFile(dir=path, prefix=".penstock-check-"):
+                return ""
+    except OSError as error:
+        return _said(error)
+    return ""
+
+
+def _said(error: OSError) -> str:
+    return (error.strerror or type(error).__name__)[:_REASON_CHARS_MAX]

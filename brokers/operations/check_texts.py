@@ -1,0 +1,121 @@
+"""A host's checks in words: what was found, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from brokers.choices import HostCheck, HostCheckState
+from brokers.limits import CLOCK_OFFSET_MS_MAX
+from brokers.models import Host
+
+Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCheck:
+    """One check for a page or an answer. `remedy` is empty where there is nothing to do."""
+
+    name: HostCheck
+    state: HostCheckState
+    fact: str
+    remedy: str
+
+
+def shown_checks(host: Host) -> list[ShownCheck]:
+    """Checks that the agent of a host has made last; those that this version does not know are left out."""
+    result = []
+    for check in host.checks:
+        try:
+            name, state, data = HostCheck(check["name"]), HostCheckState(check["state"]), check["data"]
+            fact, remedy = _WORDS[name](data)
+        except (KeyError, ValueError, TypeError):
+            continue  # of a newer agent
+        result.append(ShownCheck(name, state, fact, "" if state is HostCheckState.PASSED else remedy))
+    return result
+
+
+def _version(data: Data) -> tuple[str, str]:
+    own = data["version"]
+    if data["behind"]:
+        return (
+            _("The agent is of version %(version)s, and the database of a newer one.") % {"version": own},
+            _("Install the control plane's version on this machine and start its agent again."),
+        )
+    if data["ahead"]:
+        return (
+            _("The agent is of version %(version)s, and the database of an older one.") % {"version": own},
+            _("Upgrade the control plane first: manage.py prepare, then web, worker and pipeline."),
+        )
+    return _("The agent is of version %(version)s, like the database.") % {"version": own}, ""
+
+
+def _clock(data: Data) -> tuple[str, str]:
+    offset_ms = data["offset_ms"]
+    words = {"offset": f"{abs(offset_ms):,}", "limit": f"{CLOCK_OFFSET_MS_MAX:,}"}
+    if abs(offset_ms) <= CLOCK_OFFSET_MS_MAX:
+        return _("Within %(offset)s ms of the database's clock.") % words, ""
+    fact = (
+        _("%(offset)s ms ahead of the database's clock; at most %(limit)s ms are fine.")
+        if offset_ms > 0
+        else _("%(offset)s ms behind the database's clock; at most %(limit)s ms are fine.")
+    )
+    return fact % words, _("Let both machines take their time from the same servers: chrony, or systemd-timesyncd.")
+
+
+def _address(data: Data) -> tuple[str, str]:
+    words = {"address": data["address"], "reason": data["reason"]}
+    if not data["reason"]:
+        return _("Brokers can listen on %(address)s.") % words, ""
+    return (
+        _("Nothing can listen on %(address)s: %(reason)s.") % words,
+        _("Edit the host and name an address of this machine, or give the machine this one."),
+    )
+
+
+def _ports(data: Data) -> tuple[str, str]:
+    words = {"first": data["first"], "last": data["last"], "outgoing": data["outgoing_first"]}
+    if data["taken_count"]:
+        named = ", ".join(map(str, data["taken"]))
+        return (
+            ngettext(
+                "%(count)d port from %(first)d to %(last)d is taken by another program: %(named)s.",
+                "%(count)d ports from %(first)d to %(last)d are taken by other programs: %(named)s.",
+                data["taken_count"],
+            )
+            % (words | {"count": data["taken_count"], "named": named}),
+            _("Stop those programs, or edit the host and give it another range."),
+        )
+    if data["outgoing_first"] is not None:
+        return (
+            _("Ports from %(outgoing)d on are also given to outgoing connections.") % words,
+            _("Edit the host and end the range below, or add it to net.ipv4.ip_local_reserved_ports."),
+        )
+    return _("Ports %(first)d to %(last)d are free.") % words, ""
+
+
+def _directories(data: Data) -> tuple[str, str]:
+    if not data["wrong"]:
+        return (
+            ngettext("%(count)d directory can be written.", "%(count)d directories can be written.", data["count"])
+            % {"count": data["count"]},
+            "",
+        )
+    wrong = "; ".join(f"{item['path']}: {item['reason']}" for item in data["wrong"])
+    return (
+        _("Brokers cannot keep logs in %(wrong)s.") % {"wrong": wrong},
+        _("Give the agent's account the right to write there, or edit the host and name other directories."),
+    )
+
+
+_WORDS: Mapping[HostCheck, Callable[[Data], tuple[str, str]]] = {
+    HostCheck.VERSION: _version,
+    HostCheck.CLOCK: _clock,
+    HostCheck.ADDRESS: _address,
+    HostCheck.PORTS: _ports,
+    HostCheck.DIRECTORIES: _directories,
+}
