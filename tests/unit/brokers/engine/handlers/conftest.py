@@ -31,7 +31,15 @@ class House:
     my_port: int
 
     async def topic(self, name: str = "orders", partitions: int = 1, **config: str) -> bytes:
-        return await self.broker.create_topic(self.mine, name, partitions, **config)
+        topic_id = await self.broker.create_topic(self.mine, name, partitions, **config)
+        table = self.broker.broker.services.storage.table
+
+        def is_led() -> bool:
+            led = [table.get(f"{MINE}.{name}", index) for index in range(partitions)]
+            return all(partition is not None and partition.is_leader for partition in led)
+
+        await self.broker.until(is_led)
+        return topic_id
 
     async def allow(self, topic: str = "orders", **lists: tuple[str, ...]) -> None:
         """Publishes the allow-lists of a topic of `mine`, and waits until the broker has them."""
