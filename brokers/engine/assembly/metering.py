@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 # A batch stays below the default `max.message.bytes`. An event is about 150 bytes long; a client id of rare characters
 # makes it several thousand.
-EVENTS_PER_BATCH_MAX: Final = 200
+EVENTS_PER_BATCH_MAX: Final = 100
 EVENT_BYTES_PER_BATCH_MAX: Final = 524_288
 _PRODUCE_VERSION = 11
 ACKS_LEADER = 1

@@ -21,7 +21,7 @@ BYTES: Final = 0
 REQUESTS: Final = 1
 REPORTED: Final = 2
 # Each of them takes a broker's loop about three milliseconds.
-EVENTS_PER_PART_MAX: Final = 200
+EVENTS_PER_PART_MAX: Final = 100
 COUNTERS_PER_PART_MAX: Final = 10_000
 NumbersFor = Callable[[Key], memoryview]
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -202,6 +204,15 @@ async def test_the_usage_of_all_is_reported_whatever_client_ids_one_of_them_inve
     assert MINE in {event.instance_id for event in events}
 
 
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """Garbage is not collected in the middle of a request, as in a broker's process (`brokers.engine.garbage`)."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collections")
 async def test_no_step_of_the_report_of_all_counters_of_an_instance_holds_the_loop(house: House) -> None:
     metering, longest_s = house.broker.broker.metering, list[float]()
     usage = house.broker.broker.accountings.of(THEIRS).usage
