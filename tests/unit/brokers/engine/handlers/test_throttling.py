@@ -220,10 +220,10 @@ async def test_no_step_of_the_report_of_all_counters_of_an_instance_holds_the_lo
         for number in range(USAGE_KEYS_PER_INSTANCE_MAX):
             usage.counter("t", "ANONYMOUS", f"{number}" + "\U0001f600" * 244, "produce").add(1)
         steps, took_s = metering._steps(), list[float]()
-        began_s = time.process_time()
+        began_s = time.thread_time()
         for _ in steps:
-            took_s.append(time.process_time() - began_s)
-            began_s = time.process_time()
+            took_s.append(time.thread_time() - began_s)
+            began_s = time.thread_time()
         assert usage.is_reported and len(took_s) > 10
         longest_s.append(max(took_s))
     assert min(longest_s) <= STEP_S_MAX
