@@ -111,6 +111,7 @@ class TopicClientPage:
     rates_over_s: float | None
     silent: Sequence[BrokerUnresponsive]
     is_cut: bool
+    here_token: str = ""
 
     @property
     def items(self) -> Sequence[TopicClient]:
@@ -168,6 +169,7 @@ def topic_client_page(
         rates_over_s=measured.over_s,
         silent=traffic.silent,
         is_cut=any(broker.is_cut for broker in traffic.brokers.values()),
+        here_token=page_token,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from instances.messages import content, limits
 from instances.messages.interfaces import NEWEST, OFFSET, OLDEST, TIME, NewMessage
@@ -20,7 +21,7 @@ class ReadForm(forms.Form):
     """Choice of the messages that a page shows: without anything, the newest ones of all partitions."""
 
     start = forms.ChoiceField(
-        label=_("From"), required=False,
+        label=pgettext_lazy("messages", "From"), required=False,
         choices=[(NEWEST, _("Newest")), (OLDEST, _("Oldest")), (OFFSET, _("Offset")), (TIME, _("Time"))],
     )  # fmt: skip
     offset = forms.IntegerField(label=_("Offset"), required=False, min_value=0, max_value=OFFSET_MAX)
@@ -74,7 +75,7 @@ class SendForm(forms.Form):
     """One message. An empty key is none; a tombstone is asked for by name, because an empty value is a value."""
 
     key = forms.CharField(
-        label=_("Key"), required=False, max_length=limits.SENT_KEY_CHARS_MAX, strip=False,
+        label=pgettext_lazy("message", "Key"), required=False, max_length=limits.SENT_KEY_CHARS_MAX, strip=False,
         help_text=_("Messages of one key keep their order. Empty: the message has none."),
     )  # fmt: skip
     value = forms.CharField(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext_lazy
 from django.views.decorators.http import require_GET
 
 from instances import selectors
@@ -26,7 +26,7 @@ COLUMNS = (
     Column("address", gettext_lazy("Address"), is_text=True),
     Column("rate", gettext_lazy("Rate"), is_second=False),
     Column("bytes", gettext_lazy("Since start")),
-    Column("last_seen", gettext_lazy("Last seen"), is_second=False),
+    Column("last_seen", pgettext_lazy("traffic", "Last seen"), is_second=False),
 )
 GROUP_COLUMNS = (
     Column("group", gettext_lazy("Group"), is_text=True),

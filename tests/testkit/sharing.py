@@ -31,7 +31,7 @@ LONG_ROOMS = (
     "component/brokers",
 )
 # Others; who of tests/product/system starts a product of its own.
-WITH_THE_PRODUCT = ("browser/test_journey", "interop/test_clients")
+WITH_THE_PRODUCT = ("browser/test_first_message", "browser/test_journey", "interop/test_clients")
 WITHOUT_THE_PRODUCT = ("system/test_stop", "system/test_restore")
 # Modules that share nothing and are long: each test goes where there is room.
 APART = (

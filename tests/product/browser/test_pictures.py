@@ -98,6 +98,8 @@ PAGES = {
     "topic": "/instances/{id}/topics/t/orders.created/",
     "topic-config": "/instances/{id}/topics/t/orders.created/config/",
     "topic-access": "/instances/{id}/topics/t/orders.created/access/",
+    "topic-producers": "/instances/{id}/topics/t/orders.created/producers/",
+    "topic-consumers": "/instances/{id}/topics/t/orders.created/consumers/",
     "topic-create": "/instances/{id}/topics/create/",
     "topic-delete": "/instances/{id}/topics/t/orders.created/delete/",
     "quotas": "/instances/{id}/quotas/",
