@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
@@ -62,6 +63,18 @@ def test_a_host_and_a_cluster_on_it_are_added_by_forms(
     picture(page, f"operator-host-{theme}-1280")
     assert fits(page, PHONE)
     picture(page, f"operator-host-{theme}-390")
+    wrong = [{"path": f"/srv/{'disk' * 12}", "reason": "Read-only file system"}]
+    Host.objects.filter(name="kafka-2").update(
+        checked_at=timezone.now(),
+        checks=[
+            {"name": "clock", "state": "failed", "data": {"offset_ms": 5_400}},
+            {"name": "directories", "state": "failed", "data": {"count": 1, "wrong": wrong}},
+        ],
+    )
+    expect(page.get_by_text("5,400 ms ahead of the database's clock")).to_be_visible()
+    assert objections(page, within=".fleet") == []
+    assert page.locator(".checks").evaluate("table => table.scrollWidth <= table.parentElement.clientWidth")
+    picture(page, f"operator-host-checks-{theme}-390")
     page.set_viewport_size({"width": 1280, "height": 800})
 
     page.goto(f"{live_server.url}/operator/brokers/cluster/")
