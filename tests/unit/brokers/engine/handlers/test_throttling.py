@@ -215,6 +215,7 @@ def no_collections() -> Iterator[None]:
 @pytest.mark.usefixtures("no_collections")
 async def test_no_step_of_the_report_of_all_counters_of_an_instance_holds_the_loop(house: House) -> None:
     metering, longest_s = house.broker.broker.metering, list[float]()
+    await house.broker.until(lambda: metering.broker_epoch is not None and metering._partition() is not None)
     usage = house.broker.broker.accountings.of(THEIRS).usage
     for _ in range(STEP_TRIES):
         for number in range(USAGE_KEYS_PER_INSTANCE_MAX):
