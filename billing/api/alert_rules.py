@@ -23,7 +23,7 @@ from billing.models import OF_TENANTS, AlertFiring, AlertRule
 from instances import access as instances_access
 from instances.naming import TOPIC_NAME_LENGTH_MAX
 from tenants.api.base import API_ROOT, ApiView, endpoint
-from tenants.api.strict import Integer, StrictSerializer, Text
+from tenants.api.strict import Choice, Flag, Integer, StrictSerializer, Text
 from tenants.choices import Scope
 
 KINDS = [(kind.value, kind.value) for kind in OF_TENANTS]
@@ -95,13 +95,13 @@ def _topic(**options: Any) -> Text:
 class AlertRuleIn(StrictSerializer):
     name = _name()
     instance_id = Text(max_length=32)
-    kind = serializers.ChoiceField(choices=KINDS)
+    kind = Choice(choices=KINDS)
     threshold = _threshold()
     for_minutes = _for(default=FOR_MINUTES)
     window_minutes = _window()
     group_id = _group(default="")
     topic = _topic(default="")
-    enabled = serializers.BooleanField(required=False, source="is_enabled", help_text="False: the rule is paused.")
+    enabled = Flag(required=False, source="is_enabled", help_text="False: the rule is paused.")
 
 
 class AlertRuleChange(StrictSerializer):
@@ -111,7 +111,7 @@ class AlertRuleChange(StrictSerializer):
     window_minutes = _window()
     group_id = _group()
     topic = _topic()
-    enabled = serializers.BooleanField(required=False, source="is_enabled", help_text="False: the rule is paused.")
+    enabled = Flag(required=False, source="is_enabled", help_text="False: the rule is paused.")
 
 
 class AlertRuleCollection(ApiView):

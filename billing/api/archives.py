@@ -22,7 +22,7 @@ from billing.models.archives import ARCHIVE_URL_CHARS_MAX, INTERVAL_MINUTES, NAM
 from instances import access as instances_access
 from instances.naming import TOPIC_NAME_LENGTH_MAX
 from tenants.api.base import API_ROOT, ApiView, endpoint
-from tenants.api.strict import Integer, StrictSerializer
+from tenants.api.strict import Choice, Flag, Integer, StrictSerializer, Text
 from tenants.choices import Scope
 
 
@@ -72,8 +72,8 @@ class ArchiveFileOut(serializers.ModelSerializer[ArchiveFile]):
         fields = ("path", "partition", "first_offset", "last_offset", "rows", "bytes", "content_sum", "created_at")
 
 
-def _interval(**options: Any) -> serializers.IntegerField:
-    return serializers.IntegerField(min_value=1, max_value=INTERVAL_MINUTES_MAX, required=False, **options)
+def _interval(**options: Any) -> Integer:
+    return Integer(min_value=1, max_value=INTERVAL_MINUTES_MAX, required=False, **options)
 
 
 def _after() -> Integer:
@@ -90,22 +90,23 @@ def _pace() -> Integer:
     )  # fmt: skip
 
 
-def _policy(**options: Any) -> serializers.ChoiceField:
-    return serializers.ChoiceField(choices=OnTrouble.choices, required=False, **options)
+def _policy(**options: Any) -> Choice:
+    return Choice(choices=OnTrouble.choices, required=False, **options)
 
 
-def _name(help_text: str, chars_max: int = NAME_CHARS_MAX) -> serializers.CharField:
-    return serializers.CharField(max_length=chars_max, required=False, allow_blank=True, help_text=help_text)
+def _name(help_text: str, chars_max: int = NAME_CHARS_MAX) -> Text:
+    return Text(max_length=chars_max, required=False, allow_blank=True, help_text=help_text)
 
 
 class ArchiveIn(StrictSerializer):
-    instance_id = serializers.CharField(min_length=1, max_length=32)
-    topic = serializers.CharField(min_length=1, max_length=TOPIC_NAME_LENGTH_MAX)
-    url = serializers.CharField(
+    instance_id = Text(trim_whitespace=True, min_length=1, max_length=32)
+    topic = Text(trim_whitespace=True, min_length=1, max_length=TOPIC_NAME_LENGTH_MAX)
+    url = Text(
+        trim_whitespace=True,
         min_length=1, max_length=ARCHIVE_URL_CHARS_MAX,
         help_text="`s3://bucket/path?region=…` or `file:name`; the files are below it in a folder of the archive's id.",
     )  # fmt: skip
-    value_format = serializers.ChoiceField(
+    value_format = Choice(
         choices=ValueFormat.choices, default=ValueFormat.RAW,
         help_text="Which columns are made of values, in a struct `record`; null where a value does not fit.",
     )  # fmt: skip
@@ -126,7 +127,7 @@ class ArchiveIn(StrictSerializer):
 
 
 class ArchiveChange(StrictSerializer):
-    is_paused = serializers.BooleanField(required=False)
+    is_paused = Flag(required=False)
     interval_minutes = _interval()
     run_after_bytes = _after()
     bytes_per_s_max = _pace()

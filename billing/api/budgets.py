@@ -12,7 +12,7 @@ from billing.budgets import services
 from billing.models import Budget, BudgetAlert
 from billing.models.budgets import NAME_CHARS_MAX, SMALLEST
 from tenants.api.base import API_ROOT, ApiView, endpoint
-from tenants.api.strict import StrictSerializer
+from tenants.api.strict import StrictSerializer, Text
 from tenants.choices import Scope
 
 
@@ -27,13 +27,13 @@ class BudgetOut(serializers.ModelSerializer[Budget]):
 
 
 class BudgetIn(StrictSerializer):
-    name = serializers.CharField(min_length=1, max_length=NAME_CHARS_MAX)
+    name = Text(trim_whitespace=True, min_length=1, max_length=NAME_CHARS_MAX)
     amount = serializers.DecimalField(13, 3, min_value=SMALLEST, help_text="In the tenant's currency.")
-    instance_id = serializers.CharField(max_length=16, required=False, default="", allow_blank=True)
+    instance_id = Text(trim_whitespace=True, max_length=16, required=False, default="", allow_blank=True)
 
 
 class BudgetChange(StrictSerializer):
-    name = serializers.CharField(min_length=1, max_length=NAME_CHARS_MAX, required=False)
+    name = Text(trim_whitespace=True, min_length=1, max_length=NAME_CHARS_MAX, required=False)
     amount = serializers.DecimalField(13, 3, min_value=SMALLEST, required=False)
 
 

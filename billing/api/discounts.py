@@ -12,7 +12,7 @@ from billing.api.serializers import Money
 from billing.models import Discount
 from billing.models.agreements import DISCOUNT_CODE_CHARS_MAX
 from tenants.api.base import ApiView, endpoint
-from tenants.api.strict import StrictSerializer
+from tenants.api.strict import StrictSerializer, Text
 from tenants.choices import Scope
 
 
@@ -29,8 +29,11 @@ class DiscountOut(serializers.ModelSerializer[Discount]):
 
 
 class CouponIn(StrictSerializer):
-    code = serializers.CharField(
-        min_length=1, max_length=DISCOUNT_CODE_CHARS_MAX, help_text="Of a coupon; capitals or not."
+    code = Text(
+        trim_whitespace=True,
+        min_length=1,
+        max_length=DISCOUNT_CODE_CHARS_MAX,
+        help_text="Of a coupon; capitals or not.",
     )
 
 

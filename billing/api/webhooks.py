@@ -11,7 +11,7 @@ from billing.models import WebhookDelivery, WebhookEndpoint
 from billing.models.webhooks import URL_CHARS_MAX
 from billing.webhooks import services
 from tenants.api.base import API_ROOT, ApiView, endpoint
-from tenants.api.strict import StrictSerializer
+from tenants.api.strict import Flag, StrictSerializer, Text
 from tenants.choices import Scope
 
 
@@ -36,12 +36,14 @@ class WebhookMade(WebhookOut):
 
 
 class WebhookIn(StrictSerializer):
-    url = serializers.CharField(min_length=1, max_length=URL_CHARS_MAX, help_text="By https:// to a public address.")
+    url = Text(
+        trim_whitespace=True, min_length=1, max_length=URL_CHARS_MAX, help_text="By https:// to a public address."
+    )
 
 
 class WebhookChange(StrictSerializer):
-    url = serializers.CharField(min_length=1, max_length=URL_CHARS_MAX, required=False)
-    is_enabled = serializers.BooleanField(required=False)
+    url = Text(trim_whitespace=True, min_length=1, max_length=URL_CHARS_MAX, required=False)
+    is_enabled = Flag(required=False)
 
 
 class DeliveryOut(serializers.ModelSerializer[WebhookDelivery]):
