@@ -19,7 +19,7 @@ from instances.models import Instance, OAuthConfiguration, Operation, Route
 from tenants.choices import Scope
 from tenants.models import Member
 from tests.component.instances.conftest import FakeDataPlane
-from tests.testkit.api_cases import Case, EndpointCases, pytest_generate_tests
+from tests.testkit.api_cases import Api, Case, EndpointCases, assert_problem, pytest_generate_tests
 from tests.testkit.client_certificates import Authority
 from tests.testkit.fake_connections import FakeConnections
 from tests.testkit.fake_groups import FakeGroups, FakeTransactions
@@ -148,6 +148,7 @@ class TestTopics(EndpointCases):
             "/instances/{instance}/topics/{topic}",
             Scope.TOPICS_WRITE,
             body={"allow_list": {"produce": ["10.0.0.0/8"], "consume": []}},
+            queries_max=14,
         ),
         Case("DELETE", "/instances/{instance}/topics/{topic}", Scope.TOPICS_WRITE, status=204),
         Case(
@@ -172,6 +173,8 @@ class TestTopics(EndpointCases):
             status=201,
             dry_run=False,
         ),
+        Case("GET", "/instances/{instance}/topics/{topic}/producers", Scope.CLIENTS_READ),
+        Case("GET", "/instances/{instance}/topics/{topic}/consumers", Scope.CLIENTS_READ),
         Case("GET", "/instances/{instance}/clients", Scope.CLIENTS_READ),
         Case("GET", "/instances/{instance}/clients/{connection}", Scope.CLIENTS_READ),
         Case("DELETE", "/instances/{instance}/clients/{connection}", Scope.CLIENTS_WRITE, status=204),
@@ -204,10 +207,27 @@ class TestTopics(EndpointCases):
         return {"instance": instance.pk, "topic": "orders", "connection": connection.id}
 
     def test_every_route_of_an_instance_hides_a_deleted_one(self, case: Case, at: str, owner: Member) -> None:
-        from tests.testkit.api_cases import Api, assert_problem
-
         Instance.objects.filter(tenant=owner.tenant).update(phase=Phase.DELETED.value)
         assert_problem(Api.of(owner).call(case.method, at, case.body), 404, "not_found")
+
+
+@pytest.mark.django_db
+class TestDeletedTopics(EndpointCases):
+    cases = (
+        Case("GET", "/instances/{instance}/deleted-topics", Scope.TOPICS_READ),
+        Case("POST", "/instances/{instance}/topics/{topic}/restore", Scope.TOPICS_WRITE, status=204),
+        Case("DELETE", "/instances/{instance}/deleted-topics/{topic}", Scope.TOPICS_WRITE, status=204),
+    )
+
+    @pytest.fixture(autouse=True)
+    def plane(self, data_plane: FakeDataPlane) -> None:
+        self.data_plane = data_plane
+
+    def places(self, owner: Member) -> dict[str, str]:
+        instance = make_running(owner.tenant)
+        self.data_plane.add(instance.pk, "orders")
+        assert Api.of(owner).delete(f"/instances/{instance.pk}/topics/orders").status_code == 204
+        return {"instance": instance.pk, "topic": "orders"}
 
 
 @pytest.mark.django_db
