@@ -1,4 +1,4 @@
-"""The answer to a Produce that went wrong in a way worth explaining: which record, or who leads instead."""
+"""Encodes Produce responses with error details: the invalid records, or the current leader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from brokers.engine.protocol.messages.produce import (
 from brokers.engine.records.rejections import RECORD_ERRORS_MAX
 
 _NO_LEADER = ProduceLeader()
-# Of all lines of an answer together: one batch's worth (`rejections.RECORD_ERRORS_MAX`).
+# Maximum number of record errors in one response: those of one batch (`rejections.RECORD_ERRORS_MAX`).
 ANSWERED_RECORD_ERRORS_MAX: Final = RECORD_ERRORS_MAX
 
 
@@ -35,7 +35,7 @@ def encode(
     detailed: Mapping[Place, AppendResult],
     throttle_ms: int,
 ) -> bytes:
-    """A whole response frame. Beyond `ANSWERED_RECORD_ERRORS_MAX` record errors the lines say their error alone."""
+    """Returns a response frame. Results beyond `ANSWERED_RECORD_ERRORS_MAX` record errors have their error code only."""
     left = ANSWERED_RECORD_ERRORS_MAX
     leaders: set[int] = set()
     responses = []
