@@ -1,4 +1,4 @@
-"""Groups: deleted, their offsets deleted, or committed by somebody who is no member."""
+"""Audit descriptions of group deletions, offset deletions and commits by clients that are no members."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def _offsets_deleted(request: Any) -> AuditItem:
 
 
 def offsets_committed(asked: Asked) -> Change | None:
-    """Members of the group commit all day; who is none either administers it, or reads without a group."""
+    """Describes a commit by a client that is no member: an administrator, or a reader without group management. Members
+    commit all the time and are not recorded.
+    """
     request, response = asked.request, asked.response
     if request.generation_id_or_member_epoch != _NO_GENERATION or request.member_id or request.group_instance_id:
         return None

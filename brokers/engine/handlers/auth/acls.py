@@ -1,7 +1,7 @@
-"""DescribeAcls, CreateAcls and DeleteAcls: who may do what in an instance (KIP-140, KIP-290).
+"""DescribeAcls, CreateAcls and DeleteAcls: the access rules of an instance (KIP-140, KIP-290).
 
-Resources have the names that the instance's owner gives them; to it the instance is the cluster. Any broker writes, and
-answers when it knows itself.
+Resources have the names that the instance's owner uses, and the cluster resource is the instance. Any broker writes
+rules, and answers as soon as its own metadata has them.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from brokers.engine.protocol.messages.acls import (
 )
 from brokers.engine.scheduling.time_slice import TimeSlice
 
-# Entries that one CreateAcls may name: no instance has more.
+# Maximum number of entries in one CreateAcls: the most that an instance may have.
 CREATIONS_MAX: Final = ENTRIES_MAX
-# Filters of one DeleteAcls: each is compared with all entries of the instance.
+# Maximum number of filters in one DeleteAcls: each is compared with all entries of the instance.
 FILTERS_MAX: Final = 500
 
 _UNKNOWN: Final = 0
@@ -125,7 +125,7 @@ async def create_acls(call: Call, request: CreateAclsRequest) -> CreateAclsRespo
 
 
 async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    """Each entry is told of once, by the first filter that it matches."""
+    """Deletes the matching entries. Each is reported once, under the first filter that it matches."""
     time_slice = TimeSlice()
     for each in request.filters:
         await time_slice.pause()
@@ -162,7 +162,7 @@ async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsRespo
 
 
 def entries_described(response: DescribeAclsResponse) -> int:
-    """How long an answer is."""
+    """Returns the length of a response in resources and entries."""
     return sum(1 + len(resource.acls) for resource in response.resources)
 
 
@@ -177,13 +177,13 @@ def entries_removed(response: DeleteAclsResponse) -> int:
 async def _change(
     call: Call, changes: Grants, lines: Mapping[ResourcePattern, Sequence[_Result]], write: _Write
 ) -> None:
-    """Some patterns at a time, and waits until this broker knows; writes down what failed."""
+    """Writes the changes of some patterns at a time, waits until this broker's metadata has them, and records failures."""
     written: list[int | None] = []
     for number, part in enumerate(in_parts(changes)):
         try:
             async with changing(call, sum(map(len, part.values()))):
                 if not number:
-                    # Who lost the right while it waited for its turn changes nothing; who takes its own goes on.
+                    # A user who lost the right while waiting changes nothing; one who removes its own right may finish.
                     _check_right(call)
                 written.append(await write(_instance(call), part))
         except (Wrong, ClusterError) as failure:
@@ -195,7 +195,7 @@ async def _change(
 
 
 def _check_known(*kinds: int) -> None:
-    """Kafka's own clients cannot send a kind of 0; its brokers take a request that has one for garbage.
+    """Rejects a kind of 0, which Kafka's clients cannot send and its brokers treat as a malformed request.
 
     Raises:
         MalformedRequest: the connection is closed.
@@ -232,7 +232,7 @@ def _filter(call: Call, given: DescribeAclsRequest | DeleteAclsFilter) -> AclFil
 
 
 def _grant(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
-    """Raises Wrong for what cannot be an ACL here."""
+    """Returns the pattern and the entry. Raises Wrong if they are no valid ACL here."""
     try:
         pattern = ResourcePattern(
             ResourceType(creation.resource_type), creation.resource_name, PatternType(creation.resource_pattern_type)
@@ -263,7 +263,7 @@ def _grant(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
 
 
 def _is_surely_short(text: str) -> bool:
-    """Whatever its characters are; to know it of longer ones takes a hundred times as long."""
+    """True if the encoded name fits, whatever its characters are; an exact check takes a hundred times as long."""
     return text.isascii() and len(text) * 3 <= NAME_BYTES_MAX
 
 

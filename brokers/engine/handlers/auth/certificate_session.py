@@ -1,5 +1,5 @@
-"""The listener inside the cluster for a peer that showed a certificate: it says for whom it asks (SASL EXTERNAL), or
-asks for the cluster itself without a word.
+"""The internal listener for a peer with a client certificate. The peer names the instance that it acts for (SASL
+EXTERNAL), or acts for the cluster if it sends no SASL request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ MECHANISMS: Final = (external.MECHANISM,)
 
 
 class CertificateSession:
-    """Becomes a `Session` with the first request that is no greeting. `process` may enter (`external.may_enter`)."""
+    """Becomes a `Session` with the first request that is not part of a handshake. `process` may connect
+    (`external.may_enter`).
+    """
 
     def __init__(
         self,
@@ -99,7 +101,7 @@ class CertificateSession:
         self.channel.respond(_frame(api_key, version, correlation_id, response))
 
     def on_more(self) -> None:
-        """A refusal is not hastened."""
+        """Does nothing: a rejection keeps its delay."""
 
     def on_closed(self) -> None:
         if self._cancel is not None:
@@ -107,7 +109,9 @@ class CertificateSession:
 
 
 class UnwelcomeSession:
-    """Of a peer whose certificate is one of ours and opens nothing here: its first request ends the connection."""
+    """Session of a peer whose valid certificate is not accepted on this listener: its first request closes the
+    connection.
+    """
 
     frame_bytes_max = UNAUTHENTICATED_FRAME_BYTES_MAX
 
@@ -124,10 +128,10 @@ class UnwelcomeSession:
         self._channel.close("authentication failed")
 
     def on_more(self) -> None:
-        """Nothing is answered."""
+        """Does nothing: no request is answered."""
 
     def on_closed(self) -> None:
-        """Nothing waits."""
+        """Does nothing: nothing is waiting."""
 
 
 def _frame(api_key: int, version: int, correlation_id: int, response: Any) -> bytes:

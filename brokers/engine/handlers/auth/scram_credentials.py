@@ -1,7 +1,7 @@
-"""DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554), with Kafka's answers, over an instance's users.
+"""DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554) for an instance's users, with Kafka's responses.
 
-Kafka's users have one credential for each mechanism. An upsertion is therefore a new secret, and every other secret
-loses that mechanism.
+Kafka's users have one credential for each mechanism. An upsertion is therefore a new secret, and all other secrets
+lose that mechanism.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from brokers.engine.protocol.messages.scram import (
 )
 from brokers.engine.scheduling.time_slice import TimeSlice
 
-# Kafka's, where nothing is wrong.
+# Kafka's message of a result without an error.
 NO_MESSAGE: Final = ""
 NO_NAME: Final = "Username must not be empty"
 UNKNOWN_MECHANISM: Final = "Unknown SCRAM mechanism"
@@ -91,7 +91,7 @@ def _wanted(name: str, count: int, user: UserDocument | None) -> DescribeUserScr
 
 
 def _infos(user: UserDocument) -> list[ScramCredentialInfo]:
-    """One for each mechanism; of two secrets the newer one counts."""
+    """Returns one entry for each mechanism, that of the newer secret."""
     result = []
     for mechanism in MECHANISM_NAMES:
         verifiers = verifiers_of(user.secrets, mechanism)
@@ -115,11 +115,11 @@ def _not_described(name: str, code: ErrorCode, message: str) -> DescribeUserScra
 
 @dataclass(slots=True)
 class _Wanted:
-    """All that a request says of one user."""
+    """Alterations that a request has for one user."""
 
     deleted: list[int] = field(default_factory=list)
     upserted: list[ScramCredentialUpsertion] = field(default_factory=list)
-    # The first thing that is wrong with it.
+    # The first error of the alterations.
     error: tuple[ErrorCode, str] | None = None
 
     def mechanisms(self) -> list[int]:
@@ -207,7 +207,7 @@ async def _alter(call: Call, name: str, wanted: _Wanted, written: Written) -> Al
 
 
 def _verifiers(upserted: Iterable[ScramCredentialUpsertion]) -> tuple[Verifier, ...]:
-    """Raises errors.UnacceptableCredential."""
+    """Returns the verifiers of the credentials. Raises errors.UnacceptableCredential."""
     return tuple(
         verifier_of(
             SaltedPassword(
