@@ -115,8 +115,8 @@ class Session:
         address: str | None = None,
         route_name: str = DEFAULT_ROUTE,
     ) -> None:
-        """`address` is the client's if the peer forwards its calls. `route_name` is the route of its instance that the
-        client uses.
+        """Creates the session. `address` is the client's if the peer forwards its calls. `route_name` is the route of
+        its instance that the client uses.
         """
         self.services = services
         # Bound once, since each request uses them.

@@ -1,4 +1,4 @@
-"""What a connection could not send at once: it leaves as the peer reads on and as the disk delivers, in order."""
+"""Output that the socket did not take at once: it is sent in order as the peer reads and as the disk delivers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from brokers.engine.network.sending import Outgoing
 from brokers.engine.network.unsent import UnsentBytes
 from brokers.engine.values import Slice
 
-# What a thread reads for one connection before it serves the next: some milliseconds of a disk.
+# Bytes that a thread reads for one connection before it serves the next: some milliseconds of a disk.
 PREFETCHED_BYTES_MAX: Final = 1_048_576
 
 
 class Backlog:
-    """`on_event` is told of progress (None), or why the connection is of no use any more; then `close`.
+    """Unsent output of one connection. `on_event` is called after progress (with None), or with the reason why the
+    connection is unusable; then `close`.
 
-    `is_over`: everything is out. `is_prefetching`: a thread of `readers` waits for the disk. `memory_bytes` is part of
-    the instance's `unsent`. A socket that takes more waits for the turn of its instance.
+    `is_over`: everything is sent. `is_prefetching`: a thread of `readers` waits for the disk. `memory_bytes` is counted
+    in the instance's `unsent`. A writable socket waits for the turn of its instance.
     """
 
     __slots__ = (
@@ -68,7 +69,7 @@ class Backlog:
         return not self._queue
 
     def add(self, outgoing: Outgoing) -> None:
-        """`outgoing` leaves when everything before it is out. The first one was tried already."""
+        """Queues `outgoing`, to be sent after everything before it. The first one has already been tried."""
         self._queue.append(outgoing)
         memory_bytes = outgoing.memory_bytes
         self.memory_bytes += memory_bytes
@@ -104,7 +105,7 @@ class Backlog:
         QueuedWork(self._turns, self._send_on).begin()
 
     def _send_on(self) -> None:
-        """The disk has delivered, and the turn of the instance has come."""
+        """Continues when the disk has delivered and the turn of the instance has come."""
         if not self._closed:
             self._go_on()
 
@@ -122,13 +123,13 @@ class Backlog:
         turns.used(began_s, perf_counter())
 
     def on_turn(self) -> None:
-        """As `fair_turns.Queuing`."""
+        """Continues in the turn of the instance (`fair_turns.Queuing`)."""
         self._in_line = False
         if not self._closed and not self.is_prefetching:
             self._go_on()
 
     def _go_on(self) -> None:
-        """The peer takes more, or the disk has delivered."""
+        """Sends until the socket or the page cache has no more room or data."""
         queue = self._queue
         while queue:
             outgoing = queue[0]
@@ -145,7 +146,7 @@ class Backlog:
         self._on_event(None)
 
     def _watch(self, wanted: bool) -> None:
-        """Whether to be called when the socket takes more."""
+        """Starts or stops watching for a writable socket."""
         if wanted == self._watching:
             return
         self._watching = wanted
@@ -155,7 +156,7 @@ class Backlog:
             self._loop.remove_writer(self._socket.fileno())
 
     def close(self) -> None:
-        """The socket is about to be closed. Files stay open while a thread reads them."""
+        """Ends the output before the socket is closed. Files stay open while a thread reads them."""
         self._closed = True
         self._watch(False)
         if not self.is_prefetching:

@@ -49,7 +49,7 @@ class Wrong(Exception):
     """Error of one topic in a request."""
 
     def __init__(self, code: int, message: str, shown: str | None = None) -> None:
-        """`shown` is the name of a topic requested by id, if the client may know it."""
+        """Creates the error. `shown` is the name of a topic requested by id, if the client may know it."""
         super().__init__(message)
         self.code = int(code)
         self.shown = shown
