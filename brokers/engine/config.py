@@ -187,7 +187,7 @@ def _number(key: str, value: str | None, default: int) -> int:
 
 
 def _burst(overrides: Mapping[str, str]) -> int:
-    """Returns `quota.burst.ms`: the time that a client may run ahead of its limit; -1 stands for Kafka's window alone."""
+    """Returns `quota.burst.ms`: the time that a client may run ahead of its limit; -1 is Kafka's window."""
     value = overrides.get("quota.burst.ms", str(BURST_MS))
     return -1 if value == "-1" else _number("quota.burst.ms", value, BURST_MS)
 

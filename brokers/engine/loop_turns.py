@@ -20,9 +20,7 @@ CLUSTER: Final = "(cluster)"
 
 
 class LoopTurns:
-    """Counters of long turns, `by_api` and `by_instance`; `longest_s` is the longest, `longest_of` its call and
-    instance.
-    """
+    """Counters of long turns, `by_api` and `by_instance`; `longest_of` is the call and instance of `longest_s`."""
 
     __slots__ = ("_on_long_turn", "by_api", "by_instance", "longest_of", "longest_s")
 

@@ -15,7 +15,7 @@ CHECK_INTERVAL_S: Final = 0.2
 
 
 class StallDetector:
-    """Pause detector. It uses the wall clock: a jump forward looks like a pause, which costs a moment and nothing else."""
+    """Pause detector. It uses the wall clock: a jump forward looks like a pause, which costs only a moment."""
 
     __slots__ = ("_on_pause", "checked_ms", "pause_ms_max")
 

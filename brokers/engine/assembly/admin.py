@@ -1,4 +1,4 @@
-"""Responses of the admin port: health, metrics, and the figures that the control plane shows to tenants and operators."""
+"""Responses of the admin port: health, metrics, and the figures for tenants and operators."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ PARTITIONS_PER_PAGE: Final = 50
 
 @dataclass(slots=True, eq=False)
 class AdminPort:
-    """Handler of the admin port. `ready_reasons` has the reasons why the broker is not ready; the assembly empties it."""
+    """Handler of the admin port. `ready_reasons` has the reasons why the broker is not ready yet."""
 
     services: BrokerServices
     listeners: Listeners
@@ -224,7 +224,7 @@ class AdminPort:
     def _storage(self) -> dict[str, Any]:
         """Returns the storage used by every instance of the cluster, if this broker is the controller."""
         lines = self.storage.filled(percent=0)
-        return {"storage": None if lines is None else [[line.instance_id, line.used_bytes] for line in lines]}
+        return {"storage": None if lines is None else [[use.instance_id, use.used_bytes] for use in lines]}
 
     def _partitions(self, request: Request) -> dict[str, Any]:
         return self._report.page(
@@ -311,7 +311,7 @@ class AdminPort:
         }
 
     def _hidden_bytes(self, instance: InstanceImage) -> dict[str, int]:
-        """Returns the bytes of all replicas of deleted topics that can be restored, as far as this broker leads them."""
+        """Returns the bytes of all replicas of deleted topics that can be restored and that this broker leads."""
         result: dict[str, int] = {}
         for topic in instance.hidden.values():
             for wanted in topic.partitions:

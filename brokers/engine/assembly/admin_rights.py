@@ -1,6 +1,4 @@
-"""Access to the admin port: health is public, metrics are for any process of the cluster, the rest for the control
-plane.
-"""
+"""Access to the admin port: public health, metrics for the cluster's processes, the rest for the control plane."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ METRICS: Final = "/metrics"
 
 
 def refusal(request: Request, *, cluster_id: str, secret: str | None) -> Reply | None:
-    """Returns the refusal of a request, None if it is allowed. `secret` opens the port to peers without a certificate."""
+    """Returns the refusal of a request, else None. `secret` opens the port to peers without a certificate."""
     if request.path in HEALTH:
         return None
     process = request.process

@@ -56,7 +56,7 @@ class AdminServer:
         self._buffers = FrameBuffers(soon=self._loop.call_soon)
         self._socket: socket.socket | None = None
         # In the order of arrival.
-        self._open: dict[OwnedConnection | _Question, None] = {}
+        self._open: dict[OwnedConnection | _Exchange, None] = {}
 
     @property
     def group(self) -> AdminServer:
@@ -104,9 +104,7 @@ class AdminServer:
         handshake.start(is_proxied=False)
 
     def _make_room(self) -> bool:
-        """Closes the connection with the lowest priority, the oldest first, if all places are taken. True if one is
-        free.
-        """
+        """Closes the oldest connection of the lowest priority if all places are taken. True if one is free."""
         if len(self._open) < CONNECTIONS_MAX:
             return True
         least = min(self._open, key=_claim)
@@ -127,9 +125,9 @@ class AdminServer:
         self, accepted: socket.socket | TlsStream, client_host: str, make_session: MakeSession | None = None
     ) -> None:
         process = identity_in(accepted.verified_certificate) if isinstance(accepted, TlsStream) else None
-        question = _Question(accepted, process, self._loop, self._answer, self._forget)
-        self._open[question] = None
-        question.start()
+        exchange = _Exchange(accepted, process, self._loop, self._answer, self._forget)
+        self._open[exchange] = None
+        exchange.start()
 
     def end(self, connection: OwnedConnection, reason: str) -> None:
         connection.close(reason)
@@ -147,11 +145,11 @@ class AdminServer:
     def on_closed(self, connection: OwnedConnection, reason: str) -> None:
         self._forget(connection)
 
-    def _forget(self, connection: OwnedConnection | _Question) -> None:
+    def _forget(self, connection: OwnedConnection | _Exchange) -> None:
         self._open.pop(connection, None)
 
 
-class _Question:
+class _Exchange:
     """One request and its response."""
 
     def __init__(
@@ -160,7 +158,7 @@ class _Question:
         process: ProcessIdentity | None,
         loop: asyncio.AbstractEventLoop,
         answer: Answer,
-        on_closed: Callable[[_Question], object],
+        on_closed: Callable[[_Exchange], object],
     ) -> None:
         self._socket = accepted.as_socket if isinstance(accepted, TlsStream) else accepted
         self._loop = accepted.as_loop if isinstance(accepted, TlsStream) else loop
@@ -224,6 +222,6 @@ def _claim_of(process: ProcessIdentity | None) -> int:
     return CONTROL if process.role is Role.CONTROL else KNOWN
 
 
-def _claim(connection: OwnedConnection | _Question) -> int:
+def _claim(connection: OwnedConnection | _Exchange) -> int:
     """Returns the priority of a connection; the lowest during its handshake."""
-    return connection.claim if isinstance(connection, _Question) else UNPROVEN
+    return connection.claim if isinstance(connection, _Exchange) else UNPROVEN

@@ -24,7 +24,7 @@ _ACKS_LEADER: Final = 1
 
 
 class AuditLog:
-    """The `handlers.audit_trail.Append` of a broker: accepted events are in the log file, which outlives the process."""
+    """The `handlers.audit_trail.Append` of a broker. Accepted events are in the log file, and survive a crash."""
 
     def __init__(self, table: PartitionTable, accountings: AccountingRegistry, clock: Clock) -> None:
         self._table = table

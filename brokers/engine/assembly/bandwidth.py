@@ -1,6 +1,4 @@
-"""Updates accountings when the bandwidth of instances, or the leaders of their partitions, change (CKA-27, CKA-34,
-CKA-35).
-"""
+"""Updates accountings when an instance's bandwidth, or a leader of its partitions, changes (CKA-27, CKA-34, CKA-35)."""
 
 from __future__ import annotations
 

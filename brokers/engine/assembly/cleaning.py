@@ -1,4 +1,4 @@
-"""Runs the log cleaner: logs are selected and swapped in on the event loop, and cleaned in separate processes (CMP-10)."""
+"""Runs the log cleaner: logs are selected and swapped in on the event loop, cleaned in processes (CMP-10)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LogCleaning:
             if number >= self._settings.threads:
                 await self._changed.wait()
                 continue
-            await self._lower()
+            await self._write_lowered()
             work = self._plan()
             if work is not None:
                 await self._clean_all(work)
@@ -105,18 +105,18 @@ class LogCleaning:
             self._cleaner.finished(work, ended)
             await self._checkpoint(work.partition.log.root)
             took_s = round(asyncio.get_running_loop().time() - begun_s, 3)
-            self._tell(work, "log_cleaned", dirty_ratio=round(work.ratio, 3), took_s=took_s, **ended._asdict())
+            self._log_event(work, "log_cleaned", dirty_ratio=round(work.ratio, 3), took_s=took_s, **ended._asdict())
             return True
         if isinstance(ended, Failed):
             self._fail(work, ended)
             return True
         self._cleaner.given_up(work)
-        self._tell(work, "cleaning_given_up")
+        self._log_event(work, "cleaning_given_up")
         return False
 
     def _fail(self, work: Work, failed: Failed) -> None:
         wait_ms = self._cleaner.failed(work, failed, self._now_ms())
-        self._tell(
+        self._log_event(
             work, "cleaning_failed", reason=failed.reason, fault=failed.fault.value, tried_again_after_ms=wait_ms
         )
 
@@ -130,7 +130,7 @@ class LogCleaning:
         self._cleaner.durable(work)
         return durable and (not work.is_first or await self._checkpoint(work.partition.log.root))
 
-    async def _lower(self) -> None:
+    async def _write_lowered(self) -> None:
         """Writes the checkpoint files whose entries are too high, before a log grows to these offsets."""
         for root in tuple(self._cleaner.lowered):
             self._cleaner.lowered.discard(root)
@@ -166,7 +166,7 @@ class LogCleaning:
                 return None
 
     @staticmethod
-    def _tell(work: Work, event: str, **numbers: object) -> None:
+    def _log_event(work: Work, event: str, **numbers: object) -> None:
         tell = log.error if event == "cleaning_failed" else log.info
         tell(event, topic=work.partition.topic, partition=work.partition.index, **numbers)
 

@@ -59,7 +59,7 @@ class ClusterReport:
     _names: list[str] = field(default_factory=list)
 
     def counts(self, image: ClusterImage) -> dict[str, Any]:
-        """Returns the numbers of topics and partitions, of partitions in each bad state, and the share of each broker."""
+        """Returns the numbers of topics, partitions and partitions in each bad state, and each broker's share."""
         self._inspect(image)
         return self._counts
 

@@ -1,6 +1,4 @@
-"""Coordinators follow the metadata: a broker coordinates the partitions of the state topics that it leads (GRP-1,
-TXN-1).
-"""
+"""Coordinators follow the metadata: a broker coordinates the state partitions that it leads (GRP-1, TXN-1)."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class EngineLoop:
-    """The `coordinators.runtime.Loop` of a broker. Its time excludes pauses of the process, in which it read no
-    heartbeat.
-    """
+    """The `coordinators.runtime.Loop` of a broker. Its time excludes pauses, in which no heartbeat was read."""
 
     def __init__(self, services: BrokerServices, stall_detector: StallDetector) -> None:
         self._services = services
@@ -71,7 +67,7 @@ class Coordination:
         self.counts = Counts()
         loop = EngineLoop(services, services.storage.stall_detector)
         settings = services.coordination.settings
-        known = _Known(services.metadata.current)
+        known = _KnownNames(services.metadata.current)
         led = LedGroups(lambda: self._groups.partitions)
         self._groups: Runtime[GroupMachine] = Runtime(
             topic=settings.groups_topic.name,
@@ -158,7 +154,7 @@ def _has_ended(image: ClusterImage, name: str, topic_id: bytes) -> bool:
     return image.has_lost_topic(name) or (topic is not None and topic.topic_id != topic_id)
 
 
-class _Known:
+class _KnownNames:
     """The `coordinators.groups.removals.Known` of a broker."""
 
     def __init__(self, current: CurrentImage) -> None:

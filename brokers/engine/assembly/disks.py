@@ -50,9 +50,7 @@ class Disks:
         return self._table.flusher.plan_due_flush(self._now_ms())
 
     async def close_followed(self) -> None:
-        """Flushes and closes logs that this broker does not lead, while its ports are open: hundreds of logs take
-        seconds.
-        """
+        """Flushes and closes logs that this broker does not lead while ports are open: many logs take seconds."""
         until_s = asyncio.get_running_loop().time() + EARLY_CLOSE_S_MAX
         async with self._flushing:
             while asyncio.get_running_loop().time() < until_s:
@@ -81,13 +79,13 @@ class Disks:
             if directory not in self._reported:
                 self._reported.add(directory)
                 log.error("log_directory_offline", directory=str(directory), reason=reason)
-        self._tell_shortage(self._now_ms())
+        self._log_shortage(self._now_ms())
         try:
             yield from self._table.maintenance(self._now_ms(), removing=False)
         except NoUsableDirectory as failure:
             self._fail(f"no log directory is left: {failure}")
 
-    def _tell_shortage(self, now_ms: int) -> None:
+    def _log_shortage(self, now_ms: int) -> None:
         """Logs a shortage of descriptors at a limited rate, whatever the number of requests that it failed."""
         files = self._table.files
         if files.shortages and not 0 <= now_ms - self._shortage_reported_ms < SHORTAGE_REPORTED_EVERY_MS:

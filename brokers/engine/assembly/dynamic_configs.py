@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 Effective = Mapping[str, str]
 
 
-class _Taker:
+class _SettingsUser:
     """A user of settings: `apply` is called with the result of `parse` whenever it changes."""
 
     def __init__(self, parse: Callable[[Effective], Any], apply: Callable[[Any], object], present: Effective) -> None:
@@ -56,7 +56,7 @@ class DynamicSettings:
     def __init__(self, config: EngineConfig, services: BrokerServices) -> None:
         self._services = services
         self._broker_id = config.broker_id
-        self._takers: list[_Taker] = []
+        self._takers: list[_SettingsUser] = []
         self._ignored: dict[str, str] = {}
         services.metadata.broker_layers = BrokerLayers(static=_static(config))
         services.metadata.check_settings = self.check
@@ -67,9 +67,9 @@ class DynamicSettings:
         static settings is what is in effect so far.
         """
         layers = self._services.metadata.broker_layers
-        taker = _Taker(parse, apply, layers.static)
+        taker = _SettingsUser(parse, apply, layers.static)
         self._takers.append(taker)
-        _hand(taker, layers.effective)
+        _apply_to(taker, layers.effective)
 
     def check(self, effective: Effective) -> None:
         """Checks new settings. Raises SettingsWrong if a user cannot apply them, unless it has the same fault already:
@@ -97,7 +97,7 @@ class DynamicSettings:
         changed = [key for key in {*was, *effective} if was.get(key) != effective.get(key)]
         log.info("broker_settings_changed", values={key: effective.get(key) for key in sorted(changed)})
         for taker in self._takers:
-            _hand(taker, effective)
+            _apply_to(taker, effective)
 
     def _usable(self, whose: str, values: Effective, ignored: dict[str, str]) -> dict[str, str]:
         kept, reasons = broker_settings.usable(values)
@@ -108,7 +108,7 @@ class DynamicSettings:
         return kept
 
 
-def _fault(taker: _Taker, effective: Effective) -> str | None:
+def _fault(taker: _SettingsUser, effective: Effective) -> str | None:
     """Returns the fault in a combination of settings, None without one."""
     try:
         taker.parse(effective)
@@ -117,7 +117,7 @@ def _fault(taker: _Taker, effective: Effective) -> str | None:
     return None
 
 
-def _hand(taker: _Taker, effective: Effective) -> None:
+def _apply_to(taker: _SettingsUser, effective: Effective) -> None:
     try:
         taker.take(effective)
     except SettingsWrong as error:

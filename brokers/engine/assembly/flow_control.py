@@ -136,9 +136,7 @@ class FlowControl:
                 await self._report(list(self._pending.items()))
 
     def _until_next_s(self) -> float:
-        """Returns the seconds to the next report, a little late: timers may fire early, and an interval is reported
-        once.
-        """
+        """Returns the seconds to the next report, a little late, since timers may fire early."""
         return (REPORT_MS - self._services.clock.now_ms() % REPORT_MS) / 1000 + LATER_S
 
     async def _measure(self, is_whole: bool) -> Due:

@@ -84,15 +84,11 @@ class Metering:
             self._kept.discard()
 
     async def report(self) -> bool:
-        """Appends the changed counters. Returns False if there are some and the topic is not writable; they are in the
-        next report.
-        """
+        """Appends the changed counters. Returns False if the topic is not writable; they are in the next report."""
         return await self._turns.all_of(self._steps())
 
     def _steps(self) -> Generator[None, None, bool]:
-        """Yields between the steps of a report, and returns its result. Usage counted meanwhile is in this or the next
-        report.
-        """
+        """Yields between the steps of a report, and returns its result. New usage is in this or the next report."""
         if self.broker_epoch is None:
             return False
         now_ms = self._clock.now_ms()
@@ -130,8 +126,8 @@ class Metering:
 
     def _sample_levels(self, now_ms: int) -> None:
         self._sampled_minute = now_ms // LEVEL_INTERVAL_MS
-        found = self._level_meters.sample(self._levels(), monotonic_ms=self._clock.monotonic_ms(), now_ms=now_ms)
-        for instance_id, level, amount in found:
+        events = self._level_meters.sample(self._levels(), monotonic_ms=self._clock.monotonic_ms(), now_ms=now_ms)
+        for instance_id, level, amount in events:
             self._accountings.of(instance_id).usage.counter("", "", "", level).add(amount)
 
     def _report_unreported(self, unreported: UnreportedUsage, now_ms: int) -> Generator[None, None, bool]:

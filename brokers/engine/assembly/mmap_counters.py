@@ -53,9 +53,7 @@ class MmapCounters:
         self._paths: tuple[Path, ...] = ()
 
     def open(self, now_ms: int) -> list[UnreportedUsage]:
-        """Starts to use the files, and returns those of earlier processes. The directory must be locked by this
-        process.
-        """
+        """Starts to use the files, and returns those of earlier processes. The directory must be locked."""
         unreported: list[UnreportedUsage] = []
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:

@@ -44,7 +44,7 @@ class Replication:
         connect: Connect,
         forget_deleted: Callable[[], Awaitable[bool]],
     ) -> None:
-        """Creates the parts. `forget_deleted` removes deleted partitions from the checkpoint files; True if it could."""
+        """Creates the parts. `forget_deleted` removes deleted partitions from the checkpoint files."""
         loop, clock = services.loop, services.clock
         current, store = services.metadata.current, services.metadata.store
 
@@ -105,7 +105,7 @@ class Replication:
         )
 
     def _on_pause(self, paused_ms: int) -> None:
-        """Stops leading until the cluster was read again, since the session may have expired during the pause (CTL-4)."""
+        """Stops leading until the cluster was read again, since the session may have expired (CTL-4)."""
         log.warning("process_stood_still", for_ms=paused_ms)
         self.roles.suspect()
         self._suspected_at = self._watcher.loads_begun

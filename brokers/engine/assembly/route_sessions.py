@@ -82,13 +82,13 @@ def session_maker(
     credential determines the user (CKA-9).
     """
     if route.has_client_certificates:
-        return _nobody
+        return _no_session
     if route.has_sasl:
         return _MakeSaslSession(SaslRoute(services, instance_id, route.name, DISPATCH_TABLE, report_failure))
     return _MakeAnonymousSession(services, instance_id, route.name)
 
 
-def _nobody(_connection: Connection) -> Session:
+def _no_session(_connection: Connection) -> Session:
     raise AssertionError("who comes by certificate is known before its session is made")
 
 

@@ -238,9 +238,7 @@ class StorageCapacity:
         return True
 
     def _version(self) -> int:
-        """Returns the version of requests: a controller that closed the connection on the latest gets the first for a
-        while.
-        """
+        """Returns the version of requests: a controller that rejected the latest gets the first for a while."""
         return 0 if self._services.clock.monotonic_ms() < self._first_version_until_ms else LATEST_VERSION
 
     def _tell(self, changes: Sequence[Change]) -> None:

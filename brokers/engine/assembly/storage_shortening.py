@@ -77,7 +77,7 @@ class _State:
 
 
 class StorageShortening:
-    """Early retention on one broker. `segments` and `freed_bytes` (replicas included) count deletions since the start."""
+    """Early retention on one broker. `segments` and `freed_bytes` (replicas included) count since the start."""
 
     def __init__(self, services: BrokerServices, storage: StorageCapacity) -> None:
         self._services = services
@@ -144,7 +144,7 @@ class StorageShortening:
             self._follow_start(partition, bought_bytes)
             yield
         for partition in led:
-            if self._is_led(partition) and _is_piece(partition, bought_bytes):
+            if self._is_led(partition) and _is_large_enough(partition, bought_bytes):
                 close_active(self._services.storage.table, partition, self._services.clock.now_ms())
                 yield
         if total is None or room is None or total.counted_bytes == UNKNOWN:
@@ -189,8 +189,8 @@ class StorageShortening:
         led: list[Partition] = []
         followed: list[Partition] = []
         for topic in instance.stored_topics:
-            for line in topic.partitions:
-                partition = self._services.storage.table.get(topic.name, line.index)
+            for partition_image in topic.partitions:
+                partition = self._services.storage.table.get(topic.name, partition_image.index)
                 if partition is not None and not partition.offline and partition.config.log.retention.delete:
                     (led if partition.is_leader else followed).append(partition)
         return led, followed
@@ -208,7 +208,9 @@ class StorageShortening:
             return
         held, now_ms = partition.log, self._services.clock.now_ms()
         active = held.active
-        if active.size_bytes and (_is_piece(partition, bought_bytes) or held.log_start_offset > active.base_offset):
+        if active.size_bytes and (
+            _is_large_enough(partition, bought_bytes) or held.log_start_offset > active.base_offset
+        ):
             close_active(self._services.storage.table, partition, now_ms)
         if len(held.segments) > 1 and held.segments[1].base_offset <= held.log_start_offset:
             self._services.storage.table.apply_retention_to(partition, now_ms)
@@ -298,6 +300,6 @@ class StorageShortening:
             )
 
 
-def _is_piece(partition: Partition, bought_bytes: int) -> bool:
+def _is_large_enough(partition: Partition, bought_bytes: int) -> bool:
     """True if the active segment is large enough to be closed."""
     return partition.log.active.size_bytes >= piece_bytes(bought_bytes, len(partition.replicas))

@@ -20,9 +20,7 @@ MEASURED_AT_ONCE: Final = 500
 
 
 class _Led(NamedTuple):
-    """Partitions of an instance that this broker leads in one version of the metadata, each with its number of
-    replicas.
-    """
+    """Partitions of an instance that this broker leads by an image, each with its number of replicas."""
 
     of: InstanceImage
     partitions: list[tuple[str, int, int]]
@@ -89,7 +87,7 @@ class StorageUse:
         self.bytes_by_instance.pop(instance_id, None)
 
     def held_bytes(self, image: ClusterImage) -> Counter[str]:
-        """Returns the size of all local logs, led or followed, for the start, when this broker leads no partition yet."""
+        """Returns the size of all local logs, led or followed, for the start, when it leads none."""
         result: Counter[str] = Counter()
         for partition in self._services.storage.table:
             instance_id, _ = split_internal(partition.topic)

@@ -78,9 +78,7 @@ class TenantListeners:
         return self._retries.failures
 
     async def start_serving(self, image: ClusterImage) -> None:
-        """Starts to open ports, of which only the metadata was known before. Returns when those in the metadata were
-        tried.
-        """
+        """Starts to open ports. Returns when those in the current metadata were tried."""
         self._serving = True
         self.on_image(image, image)
         while self._awaited:

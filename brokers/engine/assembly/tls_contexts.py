@@ -33,9 +33,7 @@ class TlsContexts:
 
     @property
     def own(self) -> ssl.SSLContext | None:
-        """Returns the context with this broker's own certificate, for routes without client certificates; None without
-        one.
-        """
+        """Returns the context with this broker's own certificate, for routes without client certificates; else None."""
         if self._context is None:
             self.reload()
         return self._context
@@ -45,9 +43,7 @@ class TlsContexts:
         return self._context
 
     def make(self, document: CertificatesDocument, *, asks_clients: bool) -> ssl.SSLContext:
-        """Returns the context of a route with its own certificates. Takes some milliseconds in a thread. Raises
-        OSError.
-        """
+        """Returns the context of a route with its own certificates. Runs in a thread. Raises OSError."""
         if not document.certificate_pem:
             assert self._file is not None, "a route is opened when there is one"
             context = server_context(self._file)
@@ -104,7 +100,7 @@ def server_context(file: Path, password: bytes | None = None) -> ssl.SSLContext:
 
 @contextmanager
 def _as_file(content: str) -> Iterator[Path]:
-    """Yields a file with this content, since `ssl` reads keys from files only; in memory where the system supports it."""
+    """Yields a file with this content, in memory if possible, since `ssl` reads keys from files only."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("certificate")
         try:

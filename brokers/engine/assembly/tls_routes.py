@@ -106,9 +106,7 @@ class TlsRoute:
 
 
 def _authorities_of(route: RouteDocument, document: CertificatesDocument) -> ClientAuthorities | None:
-    """Returns the trusted authorities, None without any. An unusable document was written by a later version, or by a
-    stranger.
-    """
+    """Returns the trusted authorities, None without any. A later version or a stranger wrote unusable ones."""
     if not document.client_ca_pem:
         return None
     try:
@@ -130,4 +128,4 @@ def _verified_chain(tls: ssl.SSLSocket) -> list[bytes]:
         return list(tls.get_verified_chain())
     # Available in Python since 3.10, and under this name since 3.13.
     chain = tls._sslobj.get_verified_chain() or ()  # type: ignore[attr-defined]
-    return [ssl.PEM_cert_to_DER_cert(each.public_bytes()) for each in chain]
+    return [ssl.PEM_cert_to_DER_cert(certificate.public_bytes()) for certificate in chain]

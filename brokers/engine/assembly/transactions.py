@@ -48,7 +48,7 @@ _DEPOSED: Final = int(ErrorCode.NOT_COORDINATOR)
 
 
 class Transactions:
-    """Transaction coordinator of one broker. Create it before the part that loads shards, which send markers at once."""
+    """Transaction coordinator of one broker. Create it before shards are loaded, which send markers."""
 
     def __init__(
         self,
@@ -146,7 +146,9 @@ class Transactions:
     async def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[PartitionKey]
     ) -> dict[PartitionKey, int]:
-        """Asks the coordinator of the id, here or on another broker; implements `handlers.services.VerifyTransaction`."""
+        """Asks the coordinator of the id, here or on another broker; implements
+        `handlers.services.VerifyTransaction`.
+        """
         verified = await self._verified(transactional_id, producer_id, producer_epoch, partitions)
         # A marker names the coordinator that wrote it. If that was a later coordinator than the one that verified, the
         # transaction is over, and it would never be ended on this partition again (decision 76).

@@ -52,9 +52,7 @@ class TallyKey(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """Counts since the last report: `items` resources in `requests` requests, some of their names, and the last
-    details.
-    """
+    """Counts since the last report: `items` in `requests` requests, some of their names, the last details."""
 
     due_ms: int
     requests: int = 0

@@ -67,7 +67,7 @@ class AuditCounts:
     lost: int = 0
 
 
-class _OfInstance:
+class _InstanceTallies:
     """Tallies of one instance. `tokens` is the number of changes that may be reported one by one."""
 
     __slots__ = ("commits", "denied", "merged", "sign_ins", "tokens", "updated_ms")
@@ -85,9 +85,7 @@ class _OfInstance:
         return self.sign_ins, self.denied, self.merged, self.commits
 
     def take(self, count: int, now_ms: int) -> bool:
-        """True if this number of changes may be reported one by one. A request that begins with tokens left is reported
-        whole.
-        """
+        """True if these changes may be reported one by one. A request that begins with tokens is reported whole."""
         self._refill(now_ms)
         if self.tokens <= 0:
             return False
@@ -104,7 +102,7 @@ class _OfInstance:
         self.updated_ms = now_ms
 
 
-def _nowhere(_instance_id: str, _value: bytes) -> bool:
+def _reject(_instance_id: str, _value: bytes) -> bool:
     """Rejects all events; used until the assembly sets the topic."""
     return False
 
@@ -113,11 +111,11 @@ class AuditTrail:
     """Audit events of one broker."""
 
     def __init__(self, broker_id: int, clock: Clock) -> None:
-        self.append: Append = _nowhere
+        self.append: Append = _reject
         self.counts = AuditCounts()
         self._broker_id = broker_id
         self._clock = clock
-        self._of: dict[str, _OfInstance] = {}
+        self._of: dict[str, _InstanceTallies] = {}
         self._waiting: deque[tuple[str, bytes]] = deque()
         self._waiting_bytes = 0
 
@@ -285,10 +283,10 @@ class AuditTrail:
         self.counts.written += 1
         return True
 
-    def _of_instance(self, instance_id: str) -> _OfInstance:
+    def _of_instance(self, instance_id: str) -> _InstanceTallies:
         of = self._of.get(instance_id)
         if of is None:
-            of = self._of[instance_id] = _OfInstance(self._clock.monotonic_ms())
+            of = self._of[instance_id] = _InstanceTallies(self._clock.monotonic_ms())
         return of
 
 

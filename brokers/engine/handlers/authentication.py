@@ -43,7 +43,7 @@ class AuthenticationCounts:
     refused: int = 0
 
 
-class _OfInstance:
+class _InstanceState:
     __slots__ = ("attempts", "counts", "last_used_ms")
 
     def __init__(self) -> None:
@@ -64,9 +64,9 @@ class Authentication:
         self.proven = passwords.ProvenPasswords(os.urandom(_PROVEN_KEY_BYTES))
         # One password or token is checked at a time, and tenants take turns.
         self.hashing_permits = Permits(1, Ownership(current.tenant_of), queued_per_instance_max=QUEUED_PER_INSTANCE_MAX)
-        self.hasher: Executor = ThreadPoolExecutor(1, "password", _give_way)
+        self.hasher: Executor = ThreadPoolExecutor(1, "password", _lower_priority)
         self._current = current
-        self._of: dict[str, _OfInstance] = {}
+        self._of: dict[str, _InstanceState] = {}
         self.tokens = TokenAuthentication(self, clock, current, os.urandom(_PROVEN_KEY_BYTES))
 
     # -- users --------------------------------------------------------------------------------------------------------
@@ -173,10 +173,10 @@ class Authentication:
         of = self._of.get(instance_id)
         return {} if of is None else of.last_used_ms.get(name, {})
 
-    def _of_instance(self, instance_id: str) -> _OfInstance:
+    def _of_instance(self, instance_id: str) -> _InstanceState:
         of = self._of.get(instance_id)
         if of is None:
-            of = self._of[instance_id] = _OfInstance()
+            of = self._of[instance_id] = _InstanceState()
         return of
 
     # -- expiry
@@ -194,7 +194,7 @@ class Authentication:
             for instance_id in [id for id in self._of if id not in after.instances]:
                 del self._of[instance_id]
 
-    def _forget_users(self, instance_id: str, of: _OfInstance, users: Mapping[str, UserDocument]) -> None:
+    def _forget_users(self, instance_id: str, of: _InstanceState, users: Mapping[str, UserDocument]) -> None:
         """Drops the state of deleted users and of deleted secrets."""
         for name in tuple(of.last_used_ms):
             user = users.get(paths.sanitise(name))
@@ -226,7 +226,7 @@ def new_nonce() -> str:
     return secrets.token_urlsafe(scram.NONCE_BYTES)
 
 
-def _give_way() -> None:
+def _lower_priority() -> None:
     """Lowers the priority of the calling thread, where the system has priorities of threads."""
     with contextlib.suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), HASHING_NICENESS)

@@ -45,7 +45,7 @@ CHARGED_CLIENT_IDS: Final = frozenset((MESSAGES_CLIENT_ID, DEMO_CLIENT_ID))
 
 
 class Route:
-    """A topic resolved under the name or id that the client uses. `error` is set if the client may not use it at all."""
+    """A topic resolved under the name or id that the client uses. `error` is set if the client may not use it."""
 
     __slots__ = ("error", "limiter", "partitions", "topic", "usage")
 
@@ -177,9 +177,7 @@ class Client:
         return route
 
     def consume_route(self, topic_key: bytes, by_id: bool) -> Route:
-        """Returns the topic to consume from; `topic_key` is its name, or its id with `by_id` (Fetch from version 13
-        on).
-        """
+        """Returns the topic to consume from; `topic_key` is its name, or with `by_id` its id (from Fetch 13 on)."""
         namespace = self.view.namespace
         topic = namespace.topic_by_id(topic_key) if by_id else namespace.topics.get(topic_key)
         name = topic_key

@@ -181,7 +181,7 @@ class View:
         return result
 
     def _given_endpoints(self, document: InstanceDocument) -> Mapping[int, str]:
-        """Returns the endpoints of the route; on the internal listener, those of the instance, which name its brokers."""
+        """Returns the endpoints of the route; on the internal listener, those of the instance."""
         if self.internal:
             return document.endpoints
         route = document.route(self._route_name)
@@ -189,9 +189,7 @@ class View:
 
     @property
     def controller_id(self) -> int:
-        """Returns the controller's id; any broker administers topics, so the id only has to be in this response
-        (CKA-6).
-        """
+        """Returns the controller's id; any broker will do, so it only has to be in this response (CKA-6)."""
         if self.image.controller_id in self.endpoints:
             return self.image.controller_id
         return min(self.endpoints, default=NO_BROKER)

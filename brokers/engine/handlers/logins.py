@@ -63,9 +63,7 @@ class Login:
         self.mechanism = mechanism
 
     def holds(self, user: UserDocument | None, now_ms: int) -> bool:
-        """True if the login is still valid. The user of a token need not exist here, but if it does it must be allowed
-        to sign in.
-        """
+        """True if the login is still valid. A token's user need not exist here, but must not be barred."""
         used = self.secret
         if used is None:
             return user is None or user.is_usable(now_ms)

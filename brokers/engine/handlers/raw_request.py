@@ -4,9 +4,7 @@ from __future__ import annotations
 
 
 class RawRequest:
-    """A request frame, `buffer[start:end]`, whose body begins at `body`. The buffer is reused when the request was
-    processed.
-    """
+    """A request frame, `buffer[start:end]`, whose body begins at `body`. The buffer is reused after the request."""
 
     __slots__ = ("body", "buffer", "client_id", "correlation_id", "end", "start", "version")
 

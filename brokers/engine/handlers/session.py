@@ -74,8 +74,8 @@ class DispatchTable(NamedTuple):
 
 
 class Session:
-    """`network.interfaces.Session` of an identified client. `cancel` ends a wait when the connection closes; `hurry`
-    ends it with a response when the client sends another request.
+    """The `network.interfaces.Session` of an identified client. `cancel` ends a wait when the connection closes;
+    `on_next_request` ends it with a response when the client sends another request.
     """
 
     __slots__ = (
@@ -94,10 +94,10 @@ class Session:
         "channel",
         "fetch_items_max",
         "frame_bytes_max",
-        "hurry",
         "last_client_id",
         "login",
         "metadata",
+        "on_next_request",
         "principal",
         "produce_items_max",
         "services",
@@ -130,7 +130,7 @@ class Session:
         self.produce_items_max = PARTITIONS_MAX if principal.internal else PRODUCE.items_max
         self.fetch_items_max = PARTITIONS_MAX if principal.internal else FETCH.items_max
         self.cancel: Callable[[], object] | None = None
-        self.hurry: Callable[[], object] | None = None
+        self.on_next_request: Callable[[], object] | None = None
         # The login of the client, on a listener with authentication.
         self.login: Login | None = None
         self._advertised = dict(advertised)
@@ -377,9 +377,9 @@ class Session:
         self.channel.respond(frame, 0 if self.principal.internal else delay_ms)
 
     def on_more(self) -> None:
-        hurry, self.hurry = self.hurry, None
-        if hurry is not None:
-            hurry()
+        on_next_request, self.on_next_request = self.on_next_request, None
+        if on_next_request is not None:
+            on_next_request()
 
     def on_closed(self) -> None:
         cancel, self.cancel = self.cancel, None
@@ -405,9 +405,7 @@ def _is_decoded_in_pieces(api_key: int, raw: RawRequest) -> bool:
 
 
 def decode_api_versions(version: int, buffer: memoryview, body: int, end: int) -> tuple[int, Any]:
-    """Decodes a request of ApiVersions. One of an unknown version is not parsed; it becomes None in version 0
-    (WIRE-15).
-    """
+    """Decodes a request of ApiVersions. An unknown version is not parsed, but becomes None in version 0 (WIRE-15)."""
     if not 0 <= version <= APIS[ApiKey.API_VERSIONS].version_max:
         return 0, None
     return version, decode_request(ApiKey.API_VERSIONS, version, buffer, body, end)

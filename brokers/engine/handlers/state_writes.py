@@ -90,9 +90,7 @@ async def paid(call: Call) -> AsyncIterator[Call]:
 
 
 def delay_ms(call: Call, response: Any) -> int:
-    """Returns the delay of the client, by the debt of its instance here or on the broker that its request was forwarded
-    to.
-    """
+    """Returns the delay of the client, by its instance's debt here or where the request was forwarded."""
     shares = _shares(call)
     owed_ms = 0 if shares is None else shares.state_debt_ms(call.services.clock.monotonic_ms())
     if isinstance(response, Encoded):

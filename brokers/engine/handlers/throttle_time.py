@@ -116,9 +116,7 @@ def _record(sender: Sender, call: Call, longest: Throttle) -> None:
 
 
 def _accounting(call: Call) -> InstanceAccounting | None:
-    """Returns the accounting that the request is charged to. Requests of the control plane for an instance are not
-    throttled.
-    """
+    """Returns the accounting to charge. Requests of the control plane for an instance are not throttled."""
     view = call.view
     return None if view.instance is None or view.internal else call.services.accounting.accountings.of(view.instance.id)
 

@@ -105,7 +105,7 @@ class TokenAuthentication:
                 )
             except UnknownKey:
                 if document.is_fetched:
-                    self._wish_for_keys(instance_id)
+                    self._ask_for_keys(instance_id)
                 raise
         self._shared.was_right(instance_id, _NOBODY, address, was_counted=True)
         self.proven.note(token, document, verified)
@@ -116,7 +116,7 @@ class TokenAuthentication:
             for instance_id in [id for id in self._requested_ms if not after.oauth.of_instance(id)]:
                 del self._requested_ms[instance_id]
 
-    def _wish_for_keys(self, instance_id: str) -> None:
+    def _ask_for_keys(self, instance_id: str) -> None:
         now_ms = self._clock.monotonic_ms()
         before_ms = self._requested_ms.get(instance_id)
         if self.request_keys is None or (before_ms is not None and now_ms - before_ms < KEY_REQUEST_INTERVAL_MS):

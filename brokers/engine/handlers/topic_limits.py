@@ -28,7 +28,7 @@ def limiter_of(
     value = topic.config.get(key) or services.metadata.topic_defaults.get(key)
     if value is None or value == NO_LIMIT:
         return None
-    limit_bps = _number(value)
+    limit_bps = _limit_bps(value)
     if limit_bps < 1:
         return None
     now_ms = services.clock.monotonic_ms()
@@ -37,7 +37,7 @@ def limiter_of(
     )
 
 
-def _number(value: str) -> int:
+def _limit_bps(value: str) -> int:
     """Returns the limit; 0 if the value in ZooKeeper is no number (QUO-75)."""
     try:
         return int(value)

@@ -143,7 +143,7 @@ class AcceptPolicy:
     # -- by rate ------------------------------------------------------------------------------------------------------
 
     def delay_ms(self, group: ListenerGroup) -> int:
-        """Charges an accepted or refused connection. Returns the time for which no other is accepted, in ms (QUO-51)."""
+        """Charges an accepted or refused connection. Returns the pause of accepting in ms (QUO-51)."""
         if group.is_protected:
             return 0
         now_ms = self._now_ms()

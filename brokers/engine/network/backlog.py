@@ -29,7 +29,7 @@ class Backlog:
 
     __slots__ = (
         "_closed",
-        "_in_line",
+        "_is_queued",
         "_loop",
         "_on_event",
         "_queue",
@@ -53,7 +53,7 @@ class Backlog:
     ) -> None:
         self._unsent = unsent
         self._turns = turns
-        self._in_line = False
+        self._is_queued = False
         self.memory_bytes = 0
         self._socket = sock
         self._loop = loop
@@ -110,13 +110,13 @@ class Backlog:
             self._go_on()
 
     def _on_writable(self) -> None:
-        if self._in_line:
+        if self._is_queued:
             self._watch(False)
             return
         turns = self._turns
         began_s = perf_counter()
         if turns.is_spent and turns.must_wait(began_s):
-            self._in_line = True
+            self._is_queued = True
             turns.join(self)
             return
         self._go_on()
@@ -124,7 +124,7 @@ class Backlog:
 
     def on_turn(self) -> None:
         """Continues in the turn of the instance (`fair_turns.Queuing`)."""
-        self._in_line = False
+        self._is_queued = False
         if not self._closed and not self.is_prefetching:
             self._go_on()
 

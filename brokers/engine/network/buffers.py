@@ -87,7 +87,7 @@ class LargeFrame:
         return min(self.size_bytes, self.filled + RECEIVED_AT_ONCE_BYTES_MAX)
 
     def receive(self, sock: socket) -> bool:
-        """Receives what is there. Returns True if the frame is complete. Raises OSError, also if the peer has closed."""
+        """Receives available bytes. True if the frame is complete. Raises OSError, also if the peer has closed."""
         count = sock.recv_into(self.buffer.view[self.filled : self.end])
         if not count:
             raise ConnectionAbortedError(0, "closed by the peer")
@@ -306,8 +306,8 @@ class FrameBuffers:
             waiting = self._waiting[owner]
             while waiting:
                 waiter = next(iter(waiting))
-                wish = waiting[waiter]
-                more, buffer = wish
+                waiter_wish = waiting[waiter]
+                more, buffer = waiter_wish
                 if buffer is None:
                     has_room = self._fits(more, None, owner, of_owner, of_all)
                 else:

@@ -94,9 +94,7 @@ class Connection(Receiver):
         on_written: OnWritten | None = None,
         mute: Mute | None = None,
     ) -> None:
-        """Sends a response in parts, like `respond`, and takes over the slices. `on_written` is called once, at the
-        end.
-        """
+        """Sends a response in parts, and takes over the slices. `on_written` is called once, at the end."""
         outgoing = Outgoing(parts, on_written)
         if self.closed:
             outgoing.finish()
@@ -241,9 +239,7 @@ class Connection(Receiver):
         return count if pending_responses is None else count + pending_responses.memory_bytes
 
     def fail(self, error: Exception) -> None:
-        """Closes the connection after a protocol error of the peer, or a failure of our own; earlier responses are
-        sent.
-        """
+        """Closes the connection after a protocol error or a failure of our own; earlier responses are sent."""
         if isinstance(error, MalformedRequest):
             self._owner.on_malformed(self.peer_host, error)
         else:

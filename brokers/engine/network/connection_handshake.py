@@ -48,10 +48,10 @@ class HandshakeOwner(Protocol):
         """True if this client is not accepted; the refusal is then counted and reported."""
 
     def throttle(self, accepted: socket, client_host: str) -> bool:
-        """True if the client's address opens connections faster than its limit. The owner then takes over the socket."""
+        """True if the client's address opens connections faster than its limit. The owner then has the socket."""
 
     def enter(self, accepted: socket | TlsStream, client_host: str, make_session: MakeSession | None = None) -> None:
-        """Takes over the connection after its handshake. `make_session` is set if a certificate identified the client."""
+        """Takes over the connection after its handshake. `make_session`: by certificate, if there is one."""
 
     def end(self, connection: OwnedConnection, reason: str) -> None:
         """Closes the connection for one of the reasons in `endings`."""
@@ -140,9 +140,7 @@ class ConnectionHandshake:
             self._owner.turns.used(began_s, perf_counter())
 
     def _unwatch(self) -> None:
-        """Stops watching the socket, once: a thread may have closed it, and its descriptor may be in use for another
-        one.
-        """
+        """Stops watching the socket, once: a thread may have closed it, and another one may have its descriptor."""
         if self._is_watching:
             self._is_watching = False
             self._loop.remove_reader(self._fd)

@@ -142,7 +142,7 @@ class InstanceTurns:
 
 
 class QueuedWork:
-    """Work that runs when its instance may use the loop: at once, or after what is already queued. `cancel` drops it."""
+    """Work that runs when its instance may use the loop: at once, or after queued work. `cancel` drops it."""
 
     __slots__ = ("_turns", "_work")
 
@@ -249,9 +249,7 @@ class FairTurns:
             self._queue.set_weight(tenant, weight)
 
     def charge(self, line: InstanceLine, tenant: TenantTurns, began_s: float, now_s: float) -> None:
-        """Charges loop time to an instance. Debt counts only while others queue: a single tenant may use all of the
-        loop.
-        """
+        """Charges loop time to an instance. Debt counts only while others queue: one tenant alone may use it all."""
         if began_s < self._charged_s:
             began_s = self._charged_s
         spent_s = now_s - began_s

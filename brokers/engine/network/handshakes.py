@@ -52,7 +52,7 @@ class Begun:
         if len(self._by_network.get(network, ())) < HANDSHAKES_PER_ADDRESS_MAX:
             if self.count < HANDSHAKES_PER_INSTANCE_MAX:
                 return
-            network = max(self._by_network, key=lambda each: len(self._by_network[each]))
+            network = max(self._by_network, key=lambda address: len(self._by_network[address]))
         next(iter(self._by_network[network].values()))()
 
 

@@ -12,9 +12,7 @@ SIZE: Final = Struct(">i")
 
 
 class InboundFrames:
-    """Received frames of one connection. `large` is being received into its own buffer; `pending` are bytes kept from
-    earlier reads.
-    """
+    """Received frames of one connection. `large` has its own buffer; `pending` are bytes of earlier reads."""
 
     __slots__ = (
         "_buffers", "_held", "_held_bytes", "_owner", "_unread", "frame_ticks", "frames", "frames_swept", "large",

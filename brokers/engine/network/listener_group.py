@@ -26,9 +26,7 @@ class Member(Protocol):
 
 
 class Closer(Protocol):
-    """Closes connections for one of the reasons in `endings`, and schedules callbacks for the next iteration of the
-    loop.
-    """
+    """Closes connections for one of the reasons in `endings`, and schedules callbacks."""
 
     def end(self, connection: OwnedConnection, reason: str) -> None: ...
 
@@ -118,15 +116,13 @@ class ListenerGroup:
         return chain.from_iterable(listener.connections for listener in self.listeners)
 
     def on_excess(self) -> None:
-        """Schedules the closing of connections because unread responses take too much memory; called inside a request."""
+        """Schedules closing, because unread responses take too much memory; called inside a request."""
         if not self._is_relieving:
             self._is_relieving = True
             self._closer.call_soon(self._relieve)
 
     def _relieve(self) -> None:
-        """Closes the connections that took nothing for longest, then those with most bytes, except for a single one
-        with all.
-        """
+        """Closes the longest idle connections, then those with most bytes, but never the last one with bytes."""
         self._is_relieving = False
         holding = [connection for connection in self.connections() if connection.unsent_bytes]
         holding.sort(key=lambda connection: (connection.idle_ticks, connection.unsent_bytes), reverse=True)

@@ -131,9 +131,7 @@ class Outgoing:
         return self._on_written is None and len(self._parts) == 1 and isinstance(self._parts[0], bytes)
 
     def send(self, sock: socket | FileSender) -> bool:
-        """Sends as much as possible. Returns True if everything is sent. Raises OSError if the connection or the file
-        fails.
-        """
+        """Sends as much as possible. Returns True if everything is sent. Raises OSError, also of the file."""
         parts = self._parts
         sent_now = 0
         last = len(parts) - 1

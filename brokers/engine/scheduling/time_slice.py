@@ -18,9 +18,7 @@ async def yield_to_others() -> None:
 
 
 class TimeSlice:
-    """A time slice of `SLICE_S` seconds for work that can stop anywhere: call `await time_slice.pause()` after each
-    part.
-    """
+    """A slice of `SLICE_S` seconds for work that can stop anywhere: `await time_slice.pause()` after each part."""
 
     __slots__ = ("_until_s",)
 

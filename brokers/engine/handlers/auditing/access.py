@@ -33,7 +33,7 @@ def users_altered(asked: Asked) -> Change | None:
     for upsertion in islice(request.upsertions, LINES_MAX):
         upserted.setdefault(upsertion.name, []).append(upsertion.mechanism)
     if asked.response is None:
-        names = dict.fromkeys(each.name for each in islice(_alterations(request), LINES_MAX))
+        names = dict.fromkeys(alteration.name for alteration in islice(_alterations(request), LINES_MAX))
         answers: Iterable[tuple[str, int]] = [(name, error_of(None)) for name in names]
     else:
         answers = ((result.user, result.error_code) for result in asked.response.results)
@@ -86,7 +86,8 @@ def acls_created(asked: Asked) -> Change | None:
     creations = asked.request.creations
     pairs = results_beside(creations, None if asked.response is None else asked.response.results)
     lines = (
-        ItemResult(error_of(result), each.resource_name, partial(_acl_created, asked, each)) for each, result in pairs
+        ItemResult(error_of(result), creation.resource_name, partial(_acl_created, asked, creation))
+        for creation, result in pairs
     )
     return Change("acl.created", ACL, len(creations), lines)
 
@@ -111,8 +112,8 @@ def acls_deleted(asked: Asked) -> Change | None:
     if asked.response is None:
         filters = asked.request.filters
         unsure = (
-            ItemResult(error_of(None), each.resource_name_filter or "", partial(_filter_asked, each))
-            for each in filters
+            ItemResult(error_of(None), acl_filter.resource_name_filter or "", partial(_filter_asked, acl_filter))
+            for acl_filter in filters
         )
         return Change("acl.deleted", ACL, len(filters), unsure)
     results = asked.response.filter_results

@@ -82,19 +82,19 @@ def outcome_of(change: Change) -> Outcome:
     items: list[AuditItem] = []
     denied: list[str] = []
     more = failed = seen = 0
-    for line in islice(change.lines, LINES_MAX):
+    for result in islice(change.lines, LINES_MAX):
         seen += 1
-        if line.error in _DENIED:
-            denied.append(line.name)
+        if result.error in _DENIED:
+            denied.append(result.name)
             failed += 1
-        elif line.error and line.error not in _UNKNOWN:
+        elif result.error and result.error not in _UNKNOWN:
             failed += 1
         elif len(items) >= ITEMS_MAX:
             more += 1
         else:
-            item = line.item()
+            item = result.item()
             if item is not None:
-                items.append(item if not line.error else _unsure(item))
+                items.append(item if not result.error else _unsure(item))
     return Outcome(items, more + max(change.total - seen, 0), failed, denied)
 
 

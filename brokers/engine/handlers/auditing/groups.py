@@ -40,7 +40,7 @@ def offsets_deleted(asked: Asked) -> Change | None:
 
 
 def _offsets_deleted(request: Any) -> AuditItem:
-    names = (f"{topic.name}-{line.partition_index}" for topic in request.topics for line in topic.partitions)
+    names = (f"{topic.name}-{partition.partition_index}" for topic in request.topics for partition in topic.partitions)
     before = {"partitions": _count(request.topics), "of": list(islice(names, PARTITIONS_MAX))}
     return AuditItem(action="group.offsets_deleted", kind=GROUP, name=request.group_id, before=before)
 
@@ -59,9 +59,9 @@ def offsets_committed(asked: Asked) -> Change | None:
 
 def _offsets_committed(request: Any) -> AuditItem:
     offsets = (
-        (f"{topic.name}-{line.partition_index}", line.committed_offset)
+        (f"{topic.name}-{partition.partition_index}", partition.committed_offset)
         for topic in request.topics
-        for line in topic.partitions
+        for partition in topic.partitions
     )
     after = {"partitions": _count(request.topics), "offsets": dict(islice(offsets, PARTITIONS_MAX))}
     return AuditItem(action=COMMITTED, kind=GROUP, name=request.group_id, outcome=DONE, after=after)

@@ -175,9 +175,9 @@ def records_deleted(asked: Asked) -> Change | None:
 
 def _records_deleted(topic: Any, result: Any) -> AuditItem | None:
     if result is None:
-        first = {line.partition_index: line.offset for line in topic.partitions[:PARTITIONS_MAX]}
+        first = {partition.partition_index: partition.offset for partition in topic.partitions[:PARTITIONS_MAX]}
     else:
-        done = (line for line in islice(result.partitions, LINES_MAX) if not line.error_code)
-        first = {line.partition_index: line.low_watermark for line in islice(done, PARTITIONS_MAX)}
+        done = (partition for partition in islice(result.partitions, LINES_MAX) if not partition.error_code)
+        first = {partition.partition_index: partition.low_watermark for partition in islice(done, PARTITIONS_MAX)}
     after = {"partitions": len(topic.partitions), "first_offsets": {str(index): at for index, at in first.items()}}
     return AuditItem(action="topic.records_deleted", kind=TOPIC, name=topic.name, after=after)

@@ -127,9 +127,14 @@ async def create_acls(call: Call, request: CreateAclsRequest) -> CreateAclsRespo
 async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Deletes the matching entries. Each is reported once, under the first filter that it matches."""
     time_slice = TimeSlice()
-    for each in request.filters:
+    for acl_filter in request.filters:
         await time_slice.pause()
-        _check_known(each.resource_type_filter, each.pattern_type_filter, each.operation, each.permission_type)
+        _check_known(
+            acl_filter.resource_type_filter,
+            acl_filter.pattern_type_filter,
+            acl_filter.operation,
+            acl_filter.permission_type,
+        )
     try:
         _check_right(call)
         documents = {document.pattern: document for document in in_order(_documents(call).values())}
@@ -139,7 +144,7 @@ async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsRespo
     results: list[DeleteAclsFilterResult] = []
     unwanted: Grants = {}
     lines: dict[ResourcePattern, list[DeleteAclsMatchingAcl]] = {}
-    for number, each in enumerate(request.filters):
+    for number, acl_filter in enumerate(request.filters):
         await time_slice.pause()
         if number >= FILTERS_MAX:
             message = f"At most {FILTERS_MAX} filters in one request."
@@ -147,7 +152,7 @@ async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsRespo
             results.append(DeleteAclsFilterResult(error_code=code, error_message=message, matching_acls=[]))
             continue
         matching: list[DeleteAclsMatchingAcl] = []
-        for pattern, entries in list(_filter(call, each).matching(documents.values())):
+        for pattern, entries in list(_filter(call, acl_filter).matching(documents.values())):
             left = documents.pop(pattern).entries.difference(entries)
             if left:
                 documents[pattern] = AclDocument(pattern=pattern, entries=left)
@@ -177,7 +182,7 @@ def entries_removed(response: DeleteAclsResponse) -> int:
 async def _change(
     call: Call, changes: Grants, lines: Mapping[ResourcePattern, Sequence[_Result]], write: _Write
 ) -> None:
-    """Writes the changes of some patterns at a time, waits until this broker's metadata has them, and records failures."""
+    """Writes some patterns at a time, waits until this broker's metadata has them, and records failures."""
     written: list[int | None] = []
     for number, part in enumerate(in_parts(changes)):
         try:
@@ -189,8 +194,8 @@ async def _change(
         except (Wrong, ClusterError) as failure:
             code = failure.code if isinstance(failure, Wrong) else failure.wire_code
             for pattern in part:
-                for line in lines[pattern]:
-                    line.error_code, line.error_message = code, str(failure)
+                for result in lines[pattern]:
+                    result.error_code, result.error_message = code, str(failure)
     await until_seen(call.services.metadata.current, written)
 
 

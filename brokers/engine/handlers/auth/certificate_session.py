@@ -41,7 +41,7 @@ class CertificateSession:
         self.services = services
         self.channel = channel
         self._dispatch_table = dispatch_table
-        self._tell_failed = tell_failed
+        self._report_failure = tell_failed
         self._process = process
         self.frame_bytes_max = UNAUTHENTICATED_FRAME_BYTES_MAX
         self._has_mechanism = False
@@ -78,7 +78,7 @@ class CertificateSession:
         try:
             asker = external.asks_as(token, self._process)
         except SaslFailed as error:
-            self._tell_failed(self.channel.peer_host, str(error))
+            self._report_failure(self.channel.peer_host, str(error))
             response.error_code, response.error_message = int(ErrorCode.SASL_AUTHENTICATION_FAILED), str(error)
             frame = _frame(ApiKey.SASL_AUTHENTICATE, version, correlation_id, response)
             delay_s = FAILED_AUTHENTICATION_DELAY_MS / 1000
@@ -109,22 +109,20 @@ class CertificateSession:
 
 
 class UnwelcomeSession:
-    """Session of a peer whose valid certificate is not accepted on this listener: its first request closes the
-    connection.
-    """
+    """Session of a peer whose certificate is not accepted on this listener: its first request closes it."""
 
     frame_bytes_max = UNAUTHENTICATED_FRAME_BYTES_MAX
 
     def __init__(self, channel: AuthenticatedChannel, tell_failed: TellFailed, process: ProcessIdentity | None) -> None:
         self._channel = channel
-        self._tell_failed = tell_failed
+        self._report_failure = tell_failed
         self._who = "no process of this installation" if process is None else process.uri
 
     def frame_bytes_max_of(self, _api_key: int) -> int:
         return self.frame_bytes_max
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
-        self._tell_failed(self._channel.peer_host, f"the certificate of {self._who} does not open this listener")
+        self._report_failure(self._channel.peer_host, f"the certificate of {self._who} does not open this listener")
         self._channel.close("authentication failed")
 
     def on_more(self) -> None:

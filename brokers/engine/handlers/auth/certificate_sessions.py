@@ -52,7 +52,7 @@ class CertificateLogin(Login):
 
 
 class CertificateRoute:
-    """State shared by the connections of one listener with client certificates. Without `authorities` none is accepted."""
+    """State shared by the connections of a listener with client certificates; accepts none without `authorities`."""
 
     def __init__(self, services: BrokerServices, instance_id: str, name: str, dispatch_table: DispatchTable) -> None:
         self.services = services
@@ -63,20 +63,18 @@ class CertificateRoute:
         self._dispatch_table = dispatch_table
 
     def set_authorities(self, authorities: ClientAuthorities | None) -> None:
-        """Sets the trusted authorities. Connections that are no longer trusted are closed, some in each turn of the
-        loop.
-        """
+        """Sets the trusted authorities. Untrusted connections are closed, some in each turn of the event loop."""
         self.authorities = authorities
-        self._judge(authorities, iter(tuple(self.open)))
+        self._recheck(authorities, iter(tuple(self.open)))
 
-    def _judge(self, authorities: ClientAuthorities | None, rest: Iterator[CertificateLogin]) -> None:
+    def _recheck(self, authorities: ClientAuthorities | None, rest: Iterator[CertificateLogin]) -> None:
         if authorities is not self.authorities:
             return  # a newer check covers all of them
         some = list(islice(rest, JUDGED_PER_TURN_MAX))
         if some:
             lost = [login for login in some if login in self.open and self._fault_of(login.identity)]
             self.services.access.authentication.logins.close(lost)
-            self.services.loop.call_soon(self._judge, authorities, rest)
+            self.services.loop.call_soon(self._recheck, authorities, rest)
 
     def session(self, channel: Channel, identity: Identity, authorities: ClientAuthorities) -> Session:
         """Returns the session of a client identified under `authorities`, which may have been replaced meanwhile."""

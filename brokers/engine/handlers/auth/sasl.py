@@ -49,7 +49,7 @@ class SaslSession:
         self.services = services
         self._dispatch_table = dispatch_table
         self.channel = channel
-        self._tell_failed = tell_failed
+        self._report_failure = tell_failed
         self.frame_bytes_max = UNAUTHENTICATED_FRAME_BYTES_MAX
         self._mechanism: str | None = None
         self._raw_tokens = False
@@ -106,7 +106,7 @@ class SaslSession:
             if principal is None or (client is not None and principal.instance_id is None):
                 raise sasl.SaslFailed("authentication failed")
         except sasl.SaslFailed as error:
-            self._tell_failed(self.channel.peer_host, str(error))
+            self._report_failure(self.channel.peer_host, str(error))
             answer = failed(str(error)) if failed is not None else None
             self._cancel = self.services.loop.call_later(
                 FAILED_AUTHENTICATION_DELAY_MS / 1000, self._refuse, answer

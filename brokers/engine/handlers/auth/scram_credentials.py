@@ -114,7 +114,7 @@ def _not_described(name: str, code: ErrorCode, message: str) -> DescribeUserScra
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _Alterations:
     """Alterations that a request has for one user."""
 
     deleted: list[int] = field(default_factory=list)
@@ -138,31 +138,31 @@ async def alter_user_scram_credentials(
         )
     results = []
     written: Written = {}
-    for number, (name, each) in enumerate(wanted.items()):
+    for number, (name, alterations) in enumerate(wanted.items()):
         if number >= USERS_PER_REQUEST_MAX:
-            each.error = ErrorCode.INVALID_REQUEST, f"At most {USERS_PER_REQUEST_MAX} users in one request."
-        results.append(await _alter(call, name, each, written))
+            alterations.error = ErrorCode.INVALID_REQUEST, f"At most {USERS_PER_REQUEST_MAX} users in one request."
+        results.append(await _alter(call, name, alterations, written))
         await time_slice.pause()
     await until_users_seen(call, written)
     return AlterUserScramCredentialsResponse(results=results)
 
 
-async def _by_user(request: AlterUserScramCredentialsRequest, time_slice: TimeSlice) -> dict[str, _Wanted]:
-    wanted: dict[str, _Wanted] = {}
+async def _by_user(request: AlterUserScramCredentialsRequest, time_slice: TimeSlice) -> dict[str, _Alterations]:
+    wanted: dict[str, _Alterations] = {}
     for deletion in request.deletions:
-        each = wanted.setdefault(deletion.name, _Wanted())
-        each.deleted.append(deletion.mechanism)
-        each.error = each.error or _error_of_mechanism(deletion.name, deletion.mechanism)
+        alterations = wanted.setdefault(deletion.name, _Alterations())
+        alterations.deleted.append(deletion.mechanism)
+        alterations.error = alterations.error or _error_of_mechanism(deletion.name, deletion.mechanism)
         await time_slice.pause()
     for upsertion in request.upsertions:
-        each = wanted.setdefault(upsertion.name, _Wanted())
-        each.upserted.append(upsertion)
-        each.error = each.error or _error_of_upsertion(upsertion)
+        alterations = wanted.setdefault(upsertion.name, _Alterations())
+        alterations.upserted.append(upsertion)
+        alterations.error = alterations.error or _error_of_upsertion(upsertion)
         await time_slice.pause()
-    for each in wanted.values():
-        mechanisms = each.mechanisms()
-        if each.error is None and len(set(mechanisms)) != len(mechanisms):
-            each.error = ErrorCode.DUPLICATE_RESOURCE, TWICE
+    for alterations in wanted.values():
+        mechanisms = alterations.mechanisms()
+        if alterations.error is None and len(set(mechanisms)) != len(mechanisms):
+            alterations.error = ErrorCode.DUPLICATE_RESOURCE, TWICE
         await time_slice.pause()
     return wanted
 
@@ -186,7 +186,7 @@ def _error_of_upsertion(upsertion: ScramCredentialUpsertion) -> tuple[ErrorCode,
     return None
 
 
-async def _alter(call: Call, name: str, wanted: _Wanted, written: Written) -> AlterUserScramCredentialsResult:
+async def _alter(call: Call, name: str, wanted: _Alterations, written: Written) -> AlterUserScramCredentialsResult:
     if wanted.error is not None:
         return _result(name, *wanted.error)
     if not may_set_secrets_of(call, name):
@@ -211,13 +211,13 @@ def _verifiers(upserted: Iterable[ScramCredentialUpsertion]) -> tuple[Verifier, 
     return tuple(
         verifier_of(
             SaltedPassword(
-                mechanism=each.mechanism,
-                iterations=each.iterations,
-                salt=bytes(each.salt),
-                salted_password=bytes(each.salted_password),
+                mechanism=upsertion.mechanism,
+                iterations=upsertion.iterations,
+                salt=bytes(upsertion.salt),
+                salted_password=bytes(upsertion.salted_password),
             )
         )
-        for each in upserted
+        for upsertion in upserted
     )
 
 

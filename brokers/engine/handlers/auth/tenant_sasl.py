@@ -311,7 +311,7 @@ class TenantSaslSession:
         reason = error.reason if isinstance(error, SaslFailed) else ""
         authentication, instance_id = self._services.access.authentication, self._route.instance_id
         if not isinstance(error, QueueFull):
-            self._tell_audit(is_refused=isinstance(error, AttemptRefused))
+            self._audit_failure(is_refused=isinstance(error, AttemptRefused))
         if isinstance(error, AttemptRefused):
             delay_ms = max(delay_ms, error.delay_ms)
             user = authentication.usable_user(instance_id, self._mechanism.username)
@@ -330,10 +330,8 @@ class TenantSaslSession:
             frame = _frame(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, answer)
         self._fail(reason or message, frame, delay_ms)
 
-    def _tell_audit(self, *, is_refused: bool) -> None:
-        """Reports the failure to the audit log, with the user's name if the instance has it; other names may be
-        passwords.
-        """
+    def _audit_failure(self, *, is_refused: bool) -> None:
+        """Reports the failure to the audit log; unknown user names are left out, since they may be passwords."""
         assert self._mechanism is not None, "a token was taken"
         route, services = self._route, self._services
         is_known = services.access.authentication.has_user(route.instance_id, self._mechanism.username)

@@ -136,11 +136,11 @@ def _added(secret: AddedUserSecret) -> AddedSecret:
         id=secret.id,
         verifiers=tuple(
             SaltedPassword(
-                mechanism=each.mechanism,
-                iterations=each.iterations,
-                salt=bytes(each.salt),
-                salted_password=bytes(each.salted_password),
+                mechanism=verifier.mechanism,
+                iterations=verifier.iterations,
+                salt=bytes(verifier.salt),
+                salted_password=bytes(verifier.salted_password),
             )
-            for each in secret.verifiers
+            for verifier in secret.verifiers
         ),
     )

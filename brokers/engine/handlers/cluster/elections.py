@@ -45,7 +45,11 @@ def _asked(call: Call, request: ElectLeadersRequest) -> dict[_Key, _Error]:
     """Returns the requested partitions, with an error for each that does not exist."""
     topics = call.view.namespace.topics
     if request.topic_partitions is None:
-        return {(topic.name, line.index): _FINE for _, topic in sorted(topics.items()) for line in topic.partitions}
+        return {
+            (topic.name, partition.index): _FINE
+            for _, topic in sorted(topics.items())
+            for partition in topic.partitions
+        }
     result: dict[_Key, _Error] = {}
     for wanted in request.topic_partitions:
         topic = topics.get(wanted.topic.encode())
@@ -79,9 +83,7 @@ async def _elect(call: Call, wanted: list[_Key], kind: ElectionType, timeout_ms:
 
 
 def _shows(image: ClusterImage, key: _Key, outcome: Elected) -> bool:
-    """True if the metadata has the election. A topic that was deleted meanwhile, and perhaps created again, counts as
-    done.
-    """
+    """True if the metadata has the election. A topic deleted meanwhile, and perhaps created again, counts as done."""
     topic = image.topics.get(key[0])
     if topic is None or key[1] >= len(topic.partitions):
         return True

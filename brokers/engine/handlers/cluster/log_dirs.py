@@ -85,9 +85,9 @@ async def _wanted(call: Call, request: DescribeLogDirsRequest, time_slice: TimeS
         return None
     wanted: dict[str, set[int]] = {}
     topics = call.view.namespace.topics
-    for line in request.topics:
-        if line.topic.encode() in topics:
-            wanted.setdefault(line.topic, set()).update(line.partitions)
+    for topic in request.topics:
+        if topic.topic.encode() in topics:
+            wanted.setdefault(topic.topic, set()).update(topic.partitions)
         await time_slice.pause()
     return wanted
 
@@ -99,9 +99,9 @@ def _visible(call: Call, wanted: Mapping[str, Set[int]] | None) -> Iterable[tupl
         name = namespace.shown(topic)
         if call.refusal(topic, name):
             continue
-        asked = None if wanted is None else wanted.get(name, ())
+        indexes = None if wanted is None else wanted.get(name, ())
         for index in range(len(topic.partitions)):
-            if asked is not None and index not in asked:
+            if indexes is not None and index not in indexes:
                 continue
             partition = table.get(topic.name, index)
             if partition is not None:

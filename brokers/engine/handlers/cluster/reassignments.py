@@ -45,14 +45,14 @@ async def alter_partition_reassignments(
     wanted: dict[str, dict[int, Sequence[int] | None]] = {}
     for topic in request.topics:
         image = call.view.namespace.topics.get(topic.name.encode())
-        for line in topic.partitions:
-            if image is not None and 0 <= line.partition_index < len(image.partitions):
-                wanted.setdefault(topic.name, {})[line.partition_index] = line.replicas
-                results[topic.name, line.partition_index] = (0, None)
-            elif line.replicas is None:
-                results[topic.name, line.partition_index] = _NOTHING_MOVES
+        for partition in topic.partitions:
+            if image is not None and 0 <= partition.partition_index < len(image.partitions):
+                wanted.setdefault(topic.name, {})[partition.partition_index] = partition.replicas
+                results[topic.name, partition.partition_index] = (0, None)
+            elif partition.replicas is None:
+                results[topic.name, partition.partition_index] = _NOTHING_MOVES
             else:
-                results[topic.name, line.partition_index] = _NO_SUCH_PARTITION
+                results[topic.name, partition.partition_index] = _NO_SUCH_PARTITION
     results |= await _reassign(call, wanted, request.timeout_ms)
     topics: dict[str, list[ReassignablePartitionResponse]] = {}
     for (name, index), (code, message) in results.items():

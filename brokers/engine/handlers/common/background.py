@@ -182,12 +182,12 @@ def _on_turn(session: Session, api_key: int, spent_s: float) -> None:
     services.accounting.loop_turns.record(api_key, session.principal.instance_id, spent_s)
 
 
-def _one(_: object) -> int:
+def _weigh_equally(_: object) -> int:
     return 1
 
 
 def parts_of(
-    topics: Sequence[tuple[bytes, list[T]]], weigh: Callable[[T], int] = _one
+    topics: Sequence[tuple[bytes, list[T]]], weigh: Callable[[T], int] = _weigh_equally
 ) -> Iterator[tuple[list[tuple[bytes, list[T]]], bool]]:
     """Splits topics with their partitions into parts of `PARTITIONS_PER_TURN_MAX`. Yields each part, and True if its
     first topic continues the last one of the part before. `weigh` returns the number of partitions that one counts as.

@@ -39,7 +39,8 @@ def topics_of_epochs(request: Any) -> Iterator[NamedTopic]:
 
 def topics_with_partitions(request: Any) -> Iterator[NamedTopic]:
     return (
-        NamedTopic(topic.name, _highest(line.partition_index for line in topic.partitions)) for topic in request.topics
+        NamedTopic(topic.name, _highest(partition.partition_index for partition in topic.partitions))
+        for topic in request.topics
     )
 
 

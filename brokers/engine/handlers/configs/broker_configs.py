@@ -101,8 +101,8 @@ async def alter(
 
     def change(present: dict[str, str]) -> dict[str, str]:
         after = dict(present)
-        for item in changes:
-            _apply(call, broker_id, after, item)
+        for config_change in changes:
+            _apply(call, broker_id, after, config_change)
         return after
 
     return await _write(call, broker_id, change, validate_only=validate_only)

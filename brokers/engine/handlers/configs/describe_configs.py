@@ -196,7 +196,7 @@ def _bound(call: Call, line: DescribedSetting) -> DescribeConfigsSynonym:
 
 
 def broker_lines(call: Call, request: DescribeConfigsRequest) -> list[DescribeConfigsResourceResult]:
-    """Returns the broker settings that a client may read: the defaults of its topics and the auto-creation of topics."""
+    """Returns the broker settings that clients may read: the defaults of topics and auto-creation."""
     described = topic_config.describe({}, call.services.metadata.topic_defaults)
     lines = {
         line.setting.broker_key: _broker_line(

@@ -40,7 +40,7 @@ def answer(request: FetchRequest, client: Client, read_result: FetchReadResult) 
 
 
 def send(request: FetchRequest, client: Client, read_result: FetchReadResult, parts: list[bytes | Slice]) -> None:
-    """Charges the encoded response and sends it. A response over the limits is sent without records, and not charged."""
+    """Charges the encoded response and sends it. Over the limits it is sent without records, uncharged."""
     session, services = request.session, request.session.services
     limited = [] if read_result.diverging else read_result.limited
     if client.consume_limiters or client.request_limiter is not None or limited:
@@ -65,9 +65,7 @@ def send(request: FetchRequest, client: Client, read_result: FetchReadResult, pa
 def charge_for(
     session: Session, client: Client, size_bytes: int, limited: list[tuple[Limiter, int]]
 ) -> tuple[int, Limiter | None]:
-    """Returns the delay of a response of `size_bytes` and the limiter that causes it. `limited` are the topics'
-    limiters.
-    """
+    """Returns the delay of a response of `size_bytes`, and its limiter. `limited` are the topics' limiters."""
     now_ms = session.services.clock.monotonic_ms()
     request_limiter = client.request_limiter
     time_ms = 0 if request_limiter is None else session.time_delay_ms(request_limiter)

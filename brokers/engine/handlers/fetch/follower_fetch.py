@@ -56,9 +56,9 @@ class FollowerRead:
 
     def release(self) -> None:
         for lines in self.lines.values():
-            for line in lines:
-                if line[6] is not None:
-                    line[6].release()
+            for result in lines:
+                if result[6] is not None:
+                    result[6].release()
 
 
 class FollowerFetch:
@@ -138,7 +138,7 @@ class DelayedFollowerFetch:
         session = request.session
         self._tick = session.services.deadlines.add(self, request.frame.max_wait_ms)
         request.fetches.wait(self.expire)
-        session.hurry = self._give_way
+        session.on_next_request = self._on_superseded
         session.cancel = self._leave
 
     def expire(self) -> None:
@@ -148,7 +148,7 @@ class DelayedFollowerFetch:
         # Not inside the append that woke the fetch: its response goes first, and more may follow in the same request.
         session.cancel = session.services.loop.call_soon(self._complete).cancel
 
-    def _give_way(self) -> None:
+    def _on_superseded(self) -> None:
         """Answers without records, which go with the follower's next request. If they were sent here as well, the
         follower would report its new offsets beside that request, and from then on two requests would be in flight.
         """
@@ -158,7 +158,7 @@ class DelayedFollowerFetch:
     def _leave(self) -> None:
         session = self._request.session
         session.services.deadlines.drop(self, self._tick)
-        session.hurry = None
+        session.on_next_request = None
         self._request.fetches.leave_alone()
 
     def _complete(self) -> None:
@@ -170,7 +170,7 @@ class DelayedFollowerFetch:
 
 
 def _speaker_error(session: Session, version: int, frame: FetchFrame) -> int:
-    """Returns the error code if the peer is not the replica it names, else 0. The epoch is checked as a session begins."""
+    """Returns the error code of a peer that is not the replica it names. New sessions are checked by epoch, too."""
     if version < TOPIC_IDS_FROM or not is_speaker(session.services, session.principal, frame.replica_id):
         return int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if version < EPOCHS_FROM or frame.session_epoch not in (FULL, SESSIONLESS):
@@ -214,12 +214,14 @@ def _apply_request(session: Session, fetches: FollowerSession, frame: FetchFrame
             for index in indexes:
                 fetches.forgets((topic_id, index))
     for topic_id, wanted in frame.topics:
-        for line in wanted:
-            key = (topic_id, line[0])
+        for partition_wanted in wanted:
+            key = (topic_id, partition_wanted[0])
             known = fetches.lines.get(key)
             partition = None if known is None else known.partition
-            result = partition if partition is not None else _find(services.storage, session, topic_id, line[0])
-            if fetches.asks(key, line, result, now_ms) and not isinstance(result, int):
+            result = (
+                partition if partition is not None else _find(services.storage, session, topic_id, partition_wanted[0])
+            )
+            if fetches.asks(key, partition_wanted, result, now_ms) and not isinstance(result, int):
                 services.storage.may_join_isr(result)
     if services.storage.leadership_checks.is_waiting:
         services.storage.leadership_checks.check()
@@ -240,10 +242,10 @@ def _find(storage: StorageServices, session: Session, topic_id: bytes, index: in
 def _answer(request: FollowerFetch, reading: FollowerRead) -> None:
     session, fetches = request.session, request.fetches
     services = session.services
-    for line in fetches.news():
-        partition = line.partition
-        if partition is not None and line.key not in reading.diverging:
-            reading.add(line, _without_records(line, partition))
+    for followed in fetches.news():
+        partition = followed.partition
+        if partition is not None and followed.key not in reading.diverging:
+            reading.add(followed, _without_records(followed, partition))
     fetches.answered(services.storage.leadership_checks.asked)
     if fetches.id == NO_SESSION:
         fetches.close()
@@ -262,36 +264,36 @@ def _read(services: BrokerServices, fetches: FollowerSession, limit_bytes: int, 
     reading = FollowerRead()
     remaining = limit_bytes
     while remaining > 0:
-        line = fetches.next_ready()
-        if line is None:
+        followed = fetches.next_ready()
+        if followed is None:
             break
-        reading.taken.append(line)
-        partition = line.partition
-        if line.code or partition is None:
-            _complain(reading, line, line.code or error_codes.NOT_LEADER_OR_FOLLOWER)
-        elif line.diverging is not None:
+        reading.taken.append(followed)
+        partition = followed.partition
+        if followed.code or partition is None:
+            _add_error(reading, followed, followed.code or error_codes.NOT_LEADER_OR_FOLLOWER)
+        elif followed.diverging is not None:
             reading.is_urgent = True
-            reading.diverging[line.key] = line.diverging
-            reading.add(line, _without_records(line, partition))
+            reading.diverging[followed.key] = followed.diverging
+            reading.add(followed, _without_records(followed, partition))
             # The partition is queued again, and its response has nothing else.
-            line.sent_high_watermark = line.sent_start_offset = NOT_REPORTED
+            followed.sent_high_watermark = followed.sent_start_offset = NOT_REPORTED
         else:
             is_throttled = partition.config.leader_throttled is not None and _is_throttled(
                 services.storage, fetches, partition
             )
-            if is_throttled and _is_held_back(services, fetches, line):
+            if is_throttled and _is_held_back(services, fetches, followed):
                 continue
             room_bytes = (
                 min(remaining, services.storage.replication_throttle.chunk_bytes) if is_throttled else remaining
             )
-            length = _read_records(reading, fetches, line, partition, room_bytes, is_throttled, wait)
+            length = _read_records(reading, fetches, followed, partition, room_bytes, is_throttled, wait)
             if length < 0:
                 break
             remaining -= length
             if is_throttled:
                 services.storage.replication_throttle.record(length, services.clock.monotonic_ms())
     if reading.diverging and not reading.missing:
-        _give_back_records(reading, fetches)
+        _requeue_records(reading, fetches)
     return reading
 
 
@@ -318,7 +320,7 @@ def _read_records(
         reading.missing.append(Missing(partition, uncached))
     elif code:
         line.code = code
-        _complain(reading, line, code)
+        _add_error(reading, line, code)
     elif records is not None:
         line.sent_high_watermark, line.sent_start_offset = high_watermark, start_offset
         reading.is_urgent = reading.has_records = True
@@ -349,7 +351,7 @@ def _is_held_back(services: BrokerServices, fetches: FollowerSession, line: Foll
     return delay_ms > 0
 
 
-def _complain(reading: FollowerRead, line: FollowedPartition, code: int) -> None:
+def _add_error(reading: FollowerRead, line: FollowedPartition, code: int) -> None:
     reading.is_urgent = True
     reading.add(line, (line.key[1], code, -1, -1, -1, 0, None))
 
@@ -360,7 +362,7 @@ def _without_records(line: FollowedPartition, partition: Partition) -> Partition
     return line.key[1], 0, high_watermark, high_watermark, start_offset, 0, None
 
 
-def _give_back_records(reading: FollowerRead, fetches: FollowerSession) -> None:
+def _requeue_records(reading: FollowerRead, fetches: FollowerSession) -> None:
     """Removes the records from a response with diverging logs: they go with the next response."""
     reading.release()
     fetches.put_back([line for line in reading.taken if not line.code and line.key not in reading.diverging])

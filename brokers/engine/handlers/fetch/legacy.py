@@ -57,7 +57,7 @@ UNREADABLE: Final = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.UNSUPPORT
 
 
 @dataclass(slots=True)
-class _Part:
+class _PartitionRead:
     """One partition of the response, and what was read for it."""
 
     wanted: FetchPartition
@@ -133,7 +133,7 @@ class _OldFetch:
         await self._complete(topics)
         await self._answer(topics)
 
-    async def _converted(self, *, may_wait: bool) -> list[tuple[str, list[_Part]]]:
+    async def _converted(self, *, may_wait: bool) -> list[tuple[str, list[_PartitionRead]]]:
         topics, missing_bytes = await self._read_without_stalling()
         await yield_to_others()
         watched = [part.partition for _, parts in topics for part in parts if part.partition is not None]
@@ -153,7 +153,7 @@ class _OldFetch:
         await asyncio.shield(converting)
         return topics
 
-    async def _complete(self, topics: list[tuple[str, list[_Part]]]) -> None:
+    async def _complete(self, topics: list[tuple[str, list[_PartitionRead]]]) -> None:
         time_slice = TimeSlice()
         for _, parts in topics:
             await time_slice.pause()  # a topic may have no partitions
@@ -182,8 +182,8 @@ class _OldFetch:
             responses.append(FetchableTopicResponse(topic=topic.topic, partitions=lines))
         return FetchResponse(responses=responses)
 
-    async def _read_without_stalling(self) -> tuple[list[tuple[str, list[_Part]]], int]:
-        """Reads like `_read`, and prefetches records from the disk in a thread, so that the event loop serves others."""
+    async def _read_without_stalling(self) -> tuple[list[tuple[str, list[_PartitionRead]]], int]:
+        """Reads like `_read`, and prefetches records in a thread, so that the event loop serves others."""
         for _ in range(ROUNDS_MAX):
             topics, missing_bytes = await self._read(wait=False)
             missing = _missing(topics)
@@ -193,18 +193,18 @@ class _OldFetch:
             await prefetch(self.session.services, missing)
         return await self._read(wait=True)
 
-    async def _read(self, *, wait: bool) -> tuple[list[tuple[str, list[_Part]]], int]:
+    async def _read(self, *, wait: bool) -> tuple[list[tuple[str, list[_PartitionRead]]], int]:
         """Reads all partitions in the order of the request. Returns also the number of bytes missing to the minimum."""
         client = self.session.client(self.client_id)
         wanted_bytes = min(self.request.max_bytes, self.session.storage.fetch_bytes_max, READ_BYTES_MAX)
         limit = remaining = fetch_cap_bytes(client.consume_limiters, wanted_bytes)
         nothing_yet = self.version >= ANSWER_LIMIT_FROM
-        topics: list[tuple[str, list[_Part]]] = []
+        topics: list[tuple[str, list[_PartitionRead]]] = []
         readable_bytes = 0
         time_slice = TimeSlice()
         try:
             for topic in self.request.topics:
-                parts: list[_Part] = []
+                parts: list[_PartitionRead] = []
                 topics.append((topic.topic, parts))
                 await time_slice.pause()
                 for wanted in topic.partitions:
@@ -223,27 +223,27 @@ class _OldFetch:
         wanted_bytes = min(self.request.min_bytes, limit)
         if not 0 < readable_bytes < wanted_bytes:
             return topics, wanted_bytes - readable_bytes
-        asked = [
+        readable = [
             (part.partition, part.wanted.fetch_offset, part.wanted.partition_max_bytes)
             for _, parts in topics
             for part in parts
             if part.partition is not None and not part.line.error_code
         ]
-        return topics, bytes_still_missing(asked, READ_UNCOMMITTED, wanted_bytes)
+        return topics, bytes_still_missing(readable, READ_UNCOMMITTED, wanted_bytes)
 
     def _part(
         self, client: Client, name: bytes, wanted: FetchPartition, remaining: int, nothing_yet: bool, wait: bool
-    ) -> _Part:
+    ) -> _PartitionRead:
         route = client.consume_routes.get(name) or client.consume_route(name, by_id=False)
         line = _line(wanted.partition, route.error)
         if route.error:
-            return _Part(wanted, line)
+            return _PartitionRead(wanted, line)
         partition = route.partitions.get(wanted.partition) or route.find(wanted.partition, self.session.storage)
         if isinstance(partition, int):
             self.must_answer = self.must_answer or partition != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             line.error_code = partition
-            return _Part(wanted, line)
-        part = _Part(wanted, line, route.usage, route.limiter, partition)
+            return _PartitionRead(wanted, line)
+        part = _PartitionRead(wanted, line, route.usage, route.limiter, partition)
         if wanted.partition_max_bytes < 0 or self.request.max_bytes < 0:
             line.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
         elif partition.config.batch_rules.codec == ZSTD:
@@ -277,10 +277,8 @@ class _OldFetch:
             services.deadlines.drop(wait, tick)
             wait.cancel()
 
-    async def _answer(self, topics: list[tuple[str, list[_Part]]]) -> None:
-        """Charges the response at its full size. A response over the limits is sent without records, and not charged
-        (QUO-20).
-        """
+    async def _answer(self, topics: list[tuple[str, list[_PartitionRead]]]) -> None:
+        """Charges the response at its full size. Over the limits it is sent without records, uncharged (QUO-20)."""
         services = self.session.services
         time_slice = TimeSlice()
         responses = []
@@ -327,7 +325,7 @@ class _OldFetch:
         return encode_response_frame(ApiKey.FETCH, self.version, self.correlation_id, body)
 
 
-def _missing(topics: list[tuple[str, list[_Part]]]) -> list[Missing]:
+def _missing(topics: list[tuple[str, list[_PartitionRead]]]) -> list[Missing]:
     return [
         Missing(part.partition, part.result.uncached)
         for _, parts in topics
@@ -340,7 +338,7 @@ def _line(index: int, error: int) -> FetchPartitionData:
     return FetchPartitionData(partition_index=index, error_code=error, high_watermark=UNDEFINED, records=b"")
 
 
-def _convert(topics: list[tuple[str, list[_Part]]], magic: int) -> None:
+def _convert(topics: list[tuple[str, list[_PartitionRead]]], magic: int) -> None:
     work = Work(INFLATED_BYTES_MAX)
     for _, parts in topics:
         for part in parts:
@@ -348,7 +346,7 @@ def _convert(topics: list[tuple[str, list[_Part]]], magic: int) -> None:
                 part.converted = read_messages(part.partition, part.result.slice, magic, part.wanted.fetch_offset, work)
 
 
-def _skip(topics: list[tuple[str, list[_Part]]]) -> bool:
+def _skip(topics: list[tuple[str, list[_PartitionRead]]]) -> bool:
     """True if the records read for some partition have nothing for an old reader. Its next read begins after them: a
     reader that gets no records would request the same offset again forever.
     """
@@ -361,7 +359,7 @@ def _skip(topics: list[tuple[str, list[_Part]]]) -> bool:
     return skipped
 
 
-def _release(topics: list[tuple[str, list[_Part]]]) -> None:
+def _release(topics: list[tuple[str, list[_PartitionRead]]]) -> None:
     for _, parts in topics:
         for part in parts:
             if part.result is not None and part.result.slice is not None:

@@ -118,7 +118,7 @@ class _Lookup:
 
     async def complete(self, response: ListOffsetsResponse) -> ListOffsetsResponse:
         """Fills in the unfinished partitions of `response`, and serves other requests in between."""
-        for line, wanted, partition in self.unfinished:
+        for listed, wanted, partition in self.unfinished:
             await yield_to_others()
             for _ in range(ROUNDS_MAX):
                 result = self._ask(partition, wanted, wait=False)
@@ -127,5 +127,5 @@ class _Lookup:
                 await prefetch(self.call.services, [Missing(partition, result.uncached)])
             else:
                 result = self._ask(partition, wanted, wait=True)
-            self._write(line, result)
+            self._write(listed, result)
         return response

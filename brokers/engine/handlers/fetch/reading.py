@@ -57,12 +57,12 @@ def read(
                 continue
             partition = route.partitions.get(index)
             if partition is None:
-                found = route.find(index, storage)
-                if isinstance(found, int):
-                    read_result.must_answer |= found != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    results.append((index, found, -1, -1, -1, 0, None))
+                resolved = route.find(index, storage)
+                if isinstance(resolved, int):
+                    read_result.must_answer |= resolved != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    results.append((index, resolved, -1, -1, -1, 0, None))
                     continue
-                partition = found
+                partition = resolved
             if (
                 last_fetched_epoch >= 0
                 or partition_bytes_max < 0

@@ -55,8 +55,8 @@ class FetchRequest:
         if missing_bytes <= 0 or frame.max_wait_ms <= 0 or result.must_answer or not result.watched:
             return 0
         if result.readable_bytes:
-            asked = _read_without_error(client, frame, result)
-            missing_bytes = 0 if asked is None else bytes_still_missing(asked, frame.isolation, wanted_bytes)
+            readable = _read_without_error(client, frame, result)
+            missing_bytes = 0 if readable is None else bytes_still_missing(readable, frame.isolation, wanted_bytes)
         if missing_bytes and may_be_delayed(sum([len(wanted) for _, wanted in frame.topics]), client.view):
             return missing_bytes
         return 0
@@ -68,7 +68,7 @@ def _read_without_error(
     """Returns the partitions that were read without an error, each with its offset and its maximum number of bytes;
     None if a topic changed since the read.
     """
-    asked = []
+    readable = []
     for (key, wanted), (_, partition_results) in zip(frame.topics, result.answers, strict=True):
         route = client.consume_routes.get(key)
         if route is None:
@@ -76,8 +76,8 @@ def _read_without_error(
         for (index, _, offset, _, _, bytes_max), partition_result in zip(wanted, partition_results, strict=True):
             partition = route.partitions.get(index)
             if not partition_result[1] and partition is not None:
-                asked.append((partition, offset, bytes_max))
-    return asked
+                readable.append((partition, offset, bytes_max))
+    return readable
 
 
 def may_be_delayed(partition_count: int, view: View) -> bool:

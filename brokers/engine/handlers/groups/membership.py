@@ -58,7 +58,7 @@ def join_group(call: Call, request: JoinGroupRequest) -> Any:
     static = request.group_instance_id
     session_ms = request.session_timeout_ms
     group_id = call.view.namespace.internal_id(request.group_id)
-    asked = JoinRequest(
+    join = JoinRequest(
         group_id,
         request.member_id,
         static,
@@ -75,7 +75,7 @@ def join_group(call: Call, request: JoinGroupRequest) -> Any:
         call,
         request.group_id,
         group_id,
-        lambda machine, now, ticket: machine.join(now, ticket, asked),
+        lambda machine, now, ticket: machine.join(now, ticket, join),
         failed,
         answer,
     )
@@ -116,7 +116,7 @@ def sync_group(call: Call, request: SyncGroupRequest) -> Any:
     if call.version >= _PROTOCOL_NAMED_FROM and (request.protocol_type is None or request.protocol_name is None):
         return answer(sync_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     group_id = call.view.namespace.internal_id(request.group_id)
-    asked = SyncRequest(
+    sync = SyncRequest(
         group_id,
         request.generation_id,
         request.member_id,
@@ -129,7 +129,7 @@ def sync_group(call: Call, request: SyncGroupRequest) -> Any:
         call,
         request.group_id,
         group_id,
-        lambda machine, now, ticket: machine.sync(now, ticket, asked),
+        lambda machine, now, ticket: machine.sync(now, ticket, sync),
         failed,
         answer,
     )

@@ -137,21 +137,21 @@ def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse
         wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
     if call.version == LEGACY_VERSION:
         return _fetch_from_zookeeper(call, request.group_id, wanted or [])
-    asked = _Asked(call, request.group_id, wanted, request.require_stable, DuplicateLimits())
-    reply = asked.in_turns() if asked.is_long else asked.reply()
+    lookup = _OffsetLookup(call, request.group_id, wanted, request.require_stable, DuplicateLimits())
+    reply = lookup.in_turns() if lookup.is_long else lookup.reply()
     if isinstance(reply, Awaitable):
-        return _fetch_later(call, asked, reply)
-    return _fetched(call, asked, *reply)
+        return _fetch_later(call, lookup, reply)
+    return _fetched(call, lookup, *reply)
 
 
-async def _fetch_later(call: Call, asked: _Asked, reply: Awaitable[tuple[int, Found]]) -> OffsetFetchResponse:
+async def _fetch_later(call: Call, asked: _OffsetLookup, reply: Awaitable[tuple[int, Found]]) -> OffsetFetchResponse:
     error, found = await reply
     if error and _is_in_lines(call, error):
         found = await legacy.all_refused(asked.wanted or (), error)
     return OffsetFetchResponse(error_code=error, topics=await _lined_topics(found), groups=[])
 
 
-def _fetched(call: Call, asked: _Asked, error: int, found: Found) -> OffsetFetchResponse:
+def _fetched(call: Call, asked: _OffsetLookup, error: int, found: Found) -> OffsetFetchResponse:
     if error and _is_in_lines(call, error):
         found = [
             (name, [Fetched(index, NO_OFFSET, -1, "", error) for index in indexes])
@@ -165,9 +165,7 @@ def _fetched(call: Call, asked: _Asked, error: int, found: Found) -> OffsetFetch
 
 
 def _is_in_lines(call: Call, error: int) -> bool:
-    """True if the error has to be repeated in each partition: clients of version 1, and some later ones, look for it
-    there.
-    """
+    """True if each partition has to repeat the error: clients of version 1, and some later ones, look there."""
     return call.version < ONE_ERROR_FROM or (call.version <= ERRORS_IN_LINES_UNTIL and error in _ASK_AGAIN)
 
 
@@ -202,9 +200,9 @@ async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchR
             replies.append((group.group_id, (int(ErrorCode.INVALID_REQUEST), [])))
             continue
         wanted = None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
-        asked = _Asked(call, group.group_id, wanted, request.require_stable, repeated)
+        lookup = _OffsetLookup(call, group.group_id, wanted, request.require_stable, repeated)
         # A long group is looked up here, since a task of its own would have no turns.
-        replies.append((group.group_id, await asked.in_turns() if asked.is_long else asked.reply()))
+        replies.append((group.group_id, await lookup.in_turns() if lookup.is_long else lookup.reply()))
     groups += await _fetched_groups(replies)
     return OffsetFetchResponse(groups=groups, topics=[])
 
@@ -289,7 +287,7 @@ def _parts(wanted: Sequence[tuple[str, Sequence[int]]]) -> Iterator[tuple[list[t
         yield part, goes_on
 
 
-class _Asked:
+class _OffsetLookup:
     """Look-up of one group's offsets."""
 
     __slots__ = ("_call", "_denied", "_group_id", "_is_excessive", "_repeated", "_stable", "is_long", "wanted")
@@ -310,13 +308,13 @@ class _Asked:
     async def in_turns(self) -> tuple[int, Found]:
         """Looks up the group like `reply`, some topics at a time."""
         result: list[tuple[str, PositionsOrFetched]] = []
-        asked = copy(self)
-        self._is_excessive = asked._is_excessive = await self._repeated.are_too_many_of(self.wanted or ())
+        part_lookup = copy(self)
+        self._is_excessive = part_lookup._is_excessive = await self._repeated.are_too_many_of(self.wanted or ())
         if self._is_excessive:
             return int(ErrorCode.INVALID_REQUEST) if not self._denied else self._denied, []
         for part, goes_on in _parts(self.wanted or ()):
-            asked.wanted = part
-            reply = asked.reply()
+            part_lookup.wanted = part
+            reply = part_lookup.reply()
             error, found = await reply if isinstance(reply, Awaitable) else reply
             if error:
                 return error, []
@@ -390,7 +388,7 @@ class _Asked:
         return 0, result
 
     def _all_shown(self, reply: list[tuple[str, Positions]]) -> list[tuple[str, Positions]]:
-        """Returns the results under the client's topic names. The name behind a hash is lost when its topic is deleted."""
+        """Returns the results under the client's topic names. Hashed names are lost with their topics."""
         view = self._call.view
         result = []
         for internal, lines in reply:

@@ -52,14 +52,14 @@ class PartitionResults(Generic[ResultT, WantedT]):
 
     def complete(self, codes: Sequence[int]) -> None:
         """Sets the error codes of the allowed partitions, in their order."""
-        for (_, _, line), code in zip(self.allowed, codes, strict=True):
-            line.error_code = code
+        for (_, _, result), code in zip(self.allowed, codes, strict=True):
+            result.error_code = code
 
     def fail_all(self, code: int) -> None:
         """Sets one error code for all partitions, also for those of unknown topics."""
         for _, lines in self.by_topic:
-            for line in lines:
-                line.error_code = code
+            for result in lines:
+                result.error_code = code
 
     def fail(self, code: int) -> None:
         for _, _, line in self.allowed:

@@ -36,18 +36,18 @@ def append_topics(request: ProduceRequest, client: Client, topics: ProduceTopics
         for index, records_start, records_end in wanted:
             partition = route.partitions.get(index)
             if partition is None or error or records_start < 0 or verification is not None or budget.left_bytes < 0:
-                matching = _resolve_partition(request, route, name, index, records_start)
-                if isinstance(matching, tuple):
+                resolved = _resolve_partition(request, route, name, index, records_start)
+                if isinstance(resolved, tuple):
                     request.failed = True
-                    results.append(matching)
+                    results.append(resolved)
                     continue
-                partition = matching
+                partition = resolved
             result = _append_batch(request, partition, name, index, records_start, records_end, now_ms)
-            code, base_offset, append_ms, log_start_offset, message, appended_bytes, last_offset, wrong = result
+            code, base_offset, append_ms, log_start_offset, message, appended_bytes, last_offset, record_errors = result
             if code:
                 request.failed = True
                 code = downgraded(code, ApiKey.PRODUCE, request.raw.version)
-                if wrong:
+                if record_errors:
                     if request.detailed is None:
                         request.detailed = {}
                     request.detailed[name, index] = result
@@ -66,9 +66,7 @@ def append_topics(request: ProduceRequest, client: Client, topics: ProduceTopics
 
 
 def answer(request: ProduceRequest, client: Client) -> None:
-    """Charges the request, then either responds, waits until the appended records are committed, or, with acks=0, sends
-    no response.
-    """
+    """Charges the request, then responds, waits until the records are committed, or, with acks=0, sends nothing."""
     session, raw = request.session, request.raw
     request.release()
     delay_ms = request.charge_appended(client)

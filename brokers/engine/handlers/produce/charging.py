@@ -52,9 +52,7 @@ class ProduceCharges:
         self.topic_limiter: Limiter | None = None
 
     def charge_received(self, client: Client) -> None:
-        """Charges the bytes of the request before its records are appended, so that no other request is admitted
-        meanwhile.
-        """
+        """Charges the bytes of the request before its records are appended, so that no other is admitted meanwhile."""
         self.is_received_charged = True
         if client.produce_limiters:
             now_ms = self.session.services.clock.monotonic_ms()

@@ -1,6 +1,4 @@
-"""Delayed response of an acks=-1 Produce: waits until each high watermark passes the append or the timeout expires
-(REP-12).
-"""
+"""Delayed response of an acks=-1 Produce: waits for each high watermark, or for the timeout (REP-12)."""
 
 from __future__ import annotations
 
@@ -89,7 +87,7 @@ class DelayedProduce:
             self._session.channel.fail(error)
 
     def _partition_errors(self) -> PartitionErrors:
-        """Returns the error codes. If a partition occurs twice, its later batch decides, which has the greater offset."""
+        """Returns the error codes. Of two batches of a partition the later one decides."""
         partition_errors: PartitionErrors = {}
         for partition, last_offset in self._pending:
             code = error_of(self._operation, partition, last_offset)

@@ -35,7 +35,7 @@ def encode(
     detailed: Mapping[Place, AppendResult],
     throttle_ms: int,
 ) -> bytes:
-    """Returns a response frame. Results beyond `ANSWERED_RECORD_ERRORS_MAX` record errors have their error code only."""
+    """Returns a response frame. Results beyond `ANSWERED_RECORD_ERRORS_MAX` have only a code."""
     left = ANSWERED_RECORD_ERRORS_MAX
     leaders: set[int] = set()
     responses = []
@@ -68,9 +68,9 @@ def encode(
             )
         responses.append(TopicProduceResponse(name=name.decode(errors="replace"), partition_responses=partitions))
     endpoints = [
-        ProduceNodeEndpoint(node_id=matching.broker_id, host=matching.host, port=matching.port, rack=matching.rack)
-        for matching in (view.endpoints.get(leader) for leader in sorted(leaders))
-        if matching is not None
+        ProduceNodeEndpoint(node_id=endpoint.broker_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
+        for endpoint in (view.endpoints.get(leader) for leader in sorted(leaders))
+        if endpoint is not None
     ]
     response = ProduceResponse(responses=responses, throttle_time_ms=throttle_ms, node_endpoints=endpoints)
     body = encode_response(ApiKey.PRODUCE, version, response)

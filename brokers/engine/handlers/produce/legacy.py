@@ -67,7 +67,7 @@ class _PendingResult(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Set:
+class _MessageSet:
     """One record set in progress: its destination, its error so far, and the converted batch (None if it is empty)."""
 
     name: bytes
@@ -121,7 +121,7 @@ class _OldProduce:
         self.request = request
         self.charges = ProduceCharges(session, client_id, size_bytes)
         self.charges.acks = request.acks
-        self.topics: list[tuple[str, list[_Set]]] = []
+        self.topics: list[tuple[str, list[_MessageSet]]] = []
 
     async def decode(self) -> None:
         client = self.session.client(self.client_id)
@@ -144,7 +144,7 @@ class _OldProduce:
         finally:
             sets.clear()  # the thread stops converting for a client that disconnected
 
-    def _sets(self) -> list[_Set]:
+    def _sets(self) -> list[_MessageSet]:
         return [record_set for _, sets in self.topics for record_set in sets]
 
     def limiters(self, client: Client) -> list[Limiter]:
@@ -152,10 +152,10 @@ class _OldProduce:
         limiters = [route.limiter for route in routes if route.limiter is not None]
         return [*client.produce_limiters, *limiters]
 
-    def _placed(self, client: Client, name: bytes, data: PartitionProduceData) -> _Set:
+    def _placed(self, client: Client, name: bytes, data: PartitionProduceData) -> _MessageSet:
         """Returns the record set with its partition, or with the error that it has none."""
         route = client.produce_routes.get(name) or client.produce_route(name)
-        placed = _Set(name, data.index, data.records, route.error)
+        placed = _MessageSet(name, data.index, data.records, route.error)
         if route.error:
             return placed
         partition = route.partitions.get(data.index) or route.find(data.index, self.session.storage)
@@ -235,7 +235,7 @@ class _OldProduce:
         else:
             session.channel.respond(self._encoded(answers, delay_ms), delay_ms, self.charges.mute)
 
-    def _appended(self, record_set: _Set, now_ms: int, budget: InflationBudget) -> AppendResult:
+    def _appended(self, record_set: _MessageSet, now_ms: int, budget: InflationBudget) -> AppendResult:
         if record_set.error or record_set.batch is None or record_set.partition is None:
             return AppendResult(record_set.error)
         records, acks = memoryview(record_set.batch), self.request.acks
@@ -250,8 +250,8 @@ class _OldProduce:
 
     def _wait(self, answers: list[TopicProduceResponse], pending: list[_PendingResult], delay_ms: int) -> None:
         def frame_of(partition_errors: PartitionErrors) -> bytes:
-            for line, partition, _ in pending:
-                line.error_code = partition_errors.get((partition.topic, partition.index), 0)
+            for result, partition, _ in pending:
+                result.error_code = partition_errors.get((partition.topic, partition.index), 0)
             return self._encoded(answers, delay_ms)
 
         appended = [(partition, last_offset) for _, partition, last_offset in pending]
@@ -271,7 +271,7 @@ class _OldProduce:
         return encode_response_frame(ApiKey.PRODUCE, self.version, self.correlation_id, body)
 
 
-def _convert(sets: list[_Set], now_ms: int) -> float:
+def _convert(sets: list[_MessageSet], now_ms: int) -> float:
     """Converts the record sets; runs in a thread. Returns the CPU seconds used."""
     began_s = thread_time()
     work, budget = Work(INFLATED_PER_REQUEST_MAX), InflationBudget()

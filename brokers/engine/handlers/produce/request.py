@@ -151,9 +151,7 @@ class ProduceRequest(ProduceCharges):
         return self.session.client(self.raw.client_id)
 
     def outlive_frame(self) -> None:
-        """Keeps the request valid after its frame was processed. A request that `is_long` is decoded from the copy
-        later.
-        """
+        """Keeps the request valid after its frame was processed. If it `is_long`, the copy is decoded later."""
         self.held = self.session.channel.hold_frame()
         if self.held is None:
             self.is_copied = True

@@ -30,7 +30,7 @@ def encode(
     failed: bool,
     delay_ms: int,
 ) -> bytes:
-    """Returns the response frame. `failed`: a result has an error; `detailed`: results with errors of single records."""
+    """Returns the response frame. `failed`: a result has an error; `detailed`: those with record errors."""
     if failed and is_explained(version, results, detailed):
         return encode_detailed(session.view(), version, correlation_id, results, detailed or {}, delay_ms)
     return encode_produce_response(version, correlation_id, results, delay_ms)
@@ -50,7 +50,7 @@ def is_explained(version: int, results: list[TopicResult], detailed: Mapping[Pla
     if detailed and version >= _RECORD_ERRORS_FROM:
         return True
     moved = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    return version >= _LEADERS_FROM and any(line[1] == moved for _, lines in results for line in lines)
+    return version >= _LEADERS_FROM and any(result[1] == moved for _, lines in results for result in lines)
 
 
 def is_long(results: list[TopicResult]) -> bool:
@@ -115,10 +115,10 @@ class DelayedProduceResponse:
                 (
                     name,
                     [
-                        (line[0], code, line[2], line[3], line[4], None)
-                        if not line[1] and (code := partition_errors.get((internal, line[0]), 0))
-                        else line
-                        for line in results
+                        (result[0], code, result[2], result[3], result[4], None)
+                        if not result[1] and (code := partition_errors.get((internal, result[0]), 0))
+                        else result
+                        for result in results
                     ],
                 )
             )

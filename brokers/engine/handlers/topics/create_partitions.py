@@ -60,7 +60,7 @@ async def _grow(
     if topic is not None and topic.name in (settings.groups_topic.name, settings.transactions_topic.name):
         # An id's partition follows from the number of partitions: after a change committed state would not be found.
         raise Wrong(ErrorCode.INVALID_REQUEST, "The number of partitions of coordinators' topics never changes.")
-    assignment = None if wanted.assignments is None else [tuple(line.broker_ids) for line in wanted.assignments]
+    assignment = None if wanted.assignments is None else [tuple(replicas.broker_ids) for replicas in wanted.assignments]
 
     async def grow(*, validate_only: bool) -> CreatedTopic:
         return await call.services.metadata.store.create_partitions(

@@ -42,8 +42,10 @@ async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRec
         if topic is not None and topic.instance_id is None and topic.name.startswith(INTERNAL_PREFIX):
             error = error or int(ErrorCode.INVALID_TOPIC_EXCEPTION)
         lines = [
-            _refused(line, error) if topic is None or error else _delete(call, topic, line, done, followed)
-            for line in wanted.partitions
+            _refused(partition_wanted, error)
+            if topic is None or error
+            else _delete(call, topic, partition_wanted, done, followed)
+            for partition_wanted in wanted.partitions
         ]
         topics.append(DeleteRecordsTopicResult(name=wanted.name, partitions=lines))
     if done:

@@ -239,7 +239,7 @@ def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool])
             except TopicExists:
                 return int(ErrorCode.LEADER_NOT_AVAILABLE)  # the metadata will have it soon
             except Refused as refused:
-                _tell_refused(call, name, refused)
+                _report_refused(call, name, refused)
                 return _shown(refused)
         services.metadata.creating.add(internal)
         services.spawn(_create(call, name, internal))
@@ -259,14 +259,14 @@ async def _create(call: Call, name: str, internal: str) -> None:
                 await services.metadata.store.create_topic(
                     services.metadata.current.image, TopicSpec(call.view.instance_id, name)
                 )
-        _tell_created(call, name, plan)
+        _audit_created(call, name, plan)
     except ClusterError as failure:
-        _tell_refused(call, name, failure)
+        _report_refused(call, name, failure)
     finally:
         services.metadata.creating.discard(internal)
 
 
-def _tell_created(call: Call, name: str, created: CreatedTopic) -> None:
+def _audit_created(call: Call, name: str, created: CreatedTopic) -> None:
     """Writes the auto-creation to the audit log, as an act of the client that produced or read."""
     instance_id = call.view.instance_id
     if instance_id is None or call.view.internal:
@@ -291,7 +291,7 @@ def _shown(refused: Refused) -> int:
     return refused.wire_code
 
 
-def _tell_refused(call: Call, name: str, failure: ClusterError) -> None:
+def _report_refused(call: Call, name: str, failure: ClusterError) -> None:
     """Records the failure for the owner, and logs it once for the operator, since clients retry many times a second."""
     instance_id = call.view.instance_id
     assert instance_id is not None, "the cluster's own topics are not auto-created"

@@ -146,7 +146,7 @@ async def _create(
                 "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used at the "
                 "same time.",
             )
-        assignment = {line.partition_index: tuple(line.broker_ids) for line in topic.assignments}
+        assignment = {partition.partition_index: tuple(partition.broker_ids) for partition in topic.assignments}
         if len(assignment) != len(topic.assignments):
             raise Wrong(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice.")
 
@@ -241,13 +241,13 @@ def _created(call: Call, name: str, created: CreatedTopic, validate_only: bool) 
         replication_factor=created.replication_factor,
         configs=[
             CreatableTopicConfigs(
-                name=line.setting.name,
-                value=line.value,
-                read_only=line.setting.read_only,
-                config_source=int(line.source),
+                name=setting.setting.name,
+                value=setting.value,
+                read_only=setting.setting.read_only,
+                config_source=int(setting.source),
                 is_sensitive=False,
             )
-            for line in topic_config.describe(created.config, call.services.metadata.topic_defaults)
+            for setting in topic_config.describe(created.config, call.services.metadata.topic_defaults)
         ],
     )
 

@@ -1,6 +1,4 @@
-"""AddPartitionsToTxn: one transaction of a client, or many sent by a broker, which may only verify them (TXN-7,
-TXN-27).
-"""
+"""AddPartitionsToTxn: one transaction of a client, or many of a broker, perhaps only verified (TXN-7, TXN-27)."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ async def describe_producers(call: Call, request: DescribeProducersRequest) -> D
 
 def settings_described(response: DescribeProducersResponse) -> int:
     """Returns the length of a response in topics, partitions and producers."""
-    lines = [line for topic in response.topics for line in topic.partitions]
-    return len(response.topics) + sum(len(line.active_producers) + 1 for line in lines)
+    lines = [partition for topic in response.topics for partition in topic.partitions]
+    return len(response.topics) + sum(len(partition.active_producers) + 1 for partition in lines)
 
 
 def _error(call: Call, name: str, topic: TopicImage | None) -> int:

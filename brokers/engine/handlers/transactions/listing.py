@@ -48,7 +48,7 @@ async def describe_transactions(call: Call, request: DescribeTransactionsRequest
 
 def transactions_described(response: DescribeTransactionsResponse) -> int:
     """Returns the length of a response in transactions and topics."""
-    return sum(1 + len(each.topics or ()) for each in response.transaction_states)
+    return sum(1 + len(state.topics or ()) for state in response.transaction_states)
 
 
 async def _describe(call: Call, transactional_id: str) -> TransactionDescription:

@@ -222,9 +222,7 @@ async def test_who_may_alter_the_cluster_gives_rights_and_who_may_describe_it_se
 
 
 async def test_the_largest_legal_request_is_answered_in_turns(house: House) -> None:
-    """A request with the maximum number of creations: rules are created up to the instance's limit, the others
-    rejected.
-    """
+    """A request with the maximum number of creations: rules beyond the instance's limit are rejected."""
     count = limit_of(ApiKey.CREATE_ACLS).items_max - 1
     creations = [acl(f"User:{n % 7}", READ, TOPIC, f"t{n:05}", pattern_type=PREFIXED) for n in range(count)]
     turns = house.broker.broker.services.accounting.loop_turns

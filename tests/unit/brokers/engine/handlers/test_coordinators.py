@@ -70,7 +70,7 @@ async def test_an_empty_group_id_has_a_coordinator(house: House) -> None:
 
 @pytest.mark.parametrize(("key_type", "name"), [(0, GROUPS_TOPIC), (1, TRANSACTIONS_TOPIC)])
 async def test_a_state_topic_never_grows(house: House, key_type: int, name: str) -> None:
-    """An id's partition follows from the number of partitions: after a change its committed state would not be found."""
+    """An id's partition follows from the number of partitions: after a change its state would be lost."""
     await found(house.mine, 3, key_type=key_type)
     before = len(house.broker.broker.current.image.topics[name].partitions)
     operator = await house.broker.internal_client(CLUSTER_USER)

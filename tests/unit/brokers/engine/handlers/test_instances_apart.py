@@ -158,7 +158,7 @@ def _session_of(context: ssl.SSLContext, port: int) -> ssl.SSLSession | None:
 
 
 def _metadata_with(context: ssl.SSLContext, session: ssl.SSLSession | None, port: int) -> bytes:
-    """Returns the bytes received after a request without SASL, on a connection that resumes a session of another route."""
+    """Returns the bytes received after a request without SASL, on a resumed session of another route."""
     from brokers.engine.protocol import codec, headers
 
     body = codec.encode_request(ApiKey.METADATA, 12, MetadataRequest(topics=None))

@@ -1,4 +1,4 @@
-"""Waiting calls end within a second when the client loses its right: fetches of each kind, members that join or sync."""
+"""Waiting calls end within a second when the client loses its right: fetches, members that join or sync."""
 
 from __future__ import annotations
 

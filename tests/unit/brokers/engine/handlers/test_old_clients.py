@@ -202,7 +202,7 @@ async def test_a_batch_of_a_transaction_refuses_the_old_messages_beside_it_too(h
 
 @pytest.mark.parametrize("version", [0, 2, 3, 9])
 async def test_each_partition_of_a_request_may_have_a_format_of_its_own(house: House, version: int) -> None:
-    """From version 3 on only format 2 is allowed; a rejected partition does not affect others (REC-42, REC-49, REC-63)."""
+    """From version 3 on only format 2 is allowed; others are unaffected by a rejection (REC-42, REC-49, REC-63)."""
     old, older, wrapper = messages(b"a"), messages(b"b", magic=0), messages(b"c", codec=GZIP)
     sent = [old, older, wrapper, batch(b"d"), old + older, batch(b"e") + old, old + batch(b"f"), wrapper + wrapper]
     unknown = bytearray(old)

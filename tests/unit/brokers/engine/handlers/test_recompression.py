@@ -1,6 +1,4 @@
-"""Batches whose topic requires another codec are recompressed in a thread, and other clients do not wait for that
-(REC-32).
-"""
+"""Batches whose topic requires another codec are recompressed in a thread; other clients do not wait (REC-32)."""
 
 from __future__ import annotations
 

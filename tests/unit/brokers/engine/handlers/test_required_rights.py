@@ -75,7 +75,7 @@ def test_every_api_that_is_served_says_which_rights_it_asks() -> None:
 
 
 async def allow_all_but(owner: WireClient, user: str, kind: ResourceType, *without: AclOperation) -> None:
-    """Allows everything on resources of other kinds, and of this one all operations but these and those implying them."""
+    """Allows everything on resources of other kinds, and of this one all but these and those implying them."""
     lost = {*without, *(operation for operation in IMPLIED if IMPLIED[operation] in without)}
     grants = [acl(user, AclOperation.ALL, other, _any(other)) for other in KINDS if other is not kind]
     grants += [acl(user, operation, kind, _any(kind)) for operation in OPERATIONS if operation not in lost]

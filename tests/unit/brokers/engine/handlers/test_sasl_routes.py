@@ -126,7 +126,7 @@ async def sasl(tmp_path: Path, overrides: dict[str, str]) -> AsyncIterator[SaslH
 async def test_the_first_answer_does_not_tell_whether_there_is_such_a_user(
     sasl: SaslHouse, name: str, mechanism: int
 ) -> None:
-    """Salt and iterations are the same before the user exists, while it has one secret or two, and after its deletion."""
+    """Salt and iterations do not change when the user is created, gets a second secret, or is deleted."""
 
     async def asked() -> bytes:
         client, scram = await sasl.connect(), ScramClient(name, "any", mechanism)

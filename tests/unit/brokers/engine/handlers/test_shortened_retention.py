@@ -1,4 +1,4 @@
-"""Early retention: a full instance with this setting continues to write, and loses its oldest records (decision 114)."""
+"""Early retention: a full instance with this setting goes on, and loses its oldest records (decision 114)."""
 
 from __future__ import annotations
 

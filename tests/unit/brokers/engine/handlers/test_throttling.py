@@ -1,6 +1,4 @@
-"""Quotas and metering on the wire: throttle time, mute, throttle log, counters (QUO-7, QUO-14…20, QUO-30…32,
-CKA-25).
-"""
+"""Quotas and metering: throttle time, mute, throttle log, counters (QUO-7, QUO-14…20, QUO-30…32, CKA-25)."""
 
 from __future__ import annotations
 

@@ -127,9 +127,7 @@ async def test_what_the_coordinator_refuses_is_not_appended(
     code: ErrorCode | None,
     message: str | None,
 ) -> None:
-    """Observed codes: 48 up to version 10, 120 in 11; transient ones become 19, after which clients of all versions
-    retry.
-    """
+    """Observed codes: 48 up to version 10, 120 in 11; transient ones become 19, which all clients retry."""
     if code is None:
         known = version >= 11
         code = ErrorCode.TRANSACTION_ABORTABLE if known else ErrorCode.INVALID_TXN_STATE

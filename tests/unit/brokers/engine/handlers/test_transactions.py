@@ -86,9 +86,7 @@ async def test_the_next_transaction_of_the_same_producer_follows_at_once(house: 
 
 
 async def test_the_second_of_a_name_fences_the_first(house: House) -> None:
-    """The zombie's produce gets 47, its EndTxn 90 (47 in old versions), and none of its records become visible
-    (TXN-26).
-    """
+    """The zombie's produce gets 47, its EndTxn 90 (47 in old versions), and its records stay invisible (TXN-26)."""
     await house.topic()
     zombie = await Transactional.begin(house.mine, "tx")
     await zombie.add(("orders", 0))

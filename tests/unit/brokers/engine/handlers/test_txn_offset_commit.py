@@ -1,4 +1,4 @@
-"""TxnOffsetCommit with coordinators of both kinds: offsets are committed with the transaction (TXN-8, TXN-9, TXN-27)."""
+"""TxnOffsetCommit with both coordinators: offsets are committed with the transaction (TXN-8, TXN-9, TXN-27)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several routes of one instance: each with its own port, addresses, lists and limits; one share of the loop (CKA-8)."""
+"""Several routes of one instance: each with its port, addresses, lists and limits; one share of the loop (CKA-8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading ahead belongs in a thread as well: allocating its memory takes the kernel milliseconds (LOG-22, decision 55)."""
+"""Reading ahead belongs in a thread as well: allocating memory takes the kernel milliseconds (LOG-22, decision 55)."""
 
 from __future__ import annotations
 
