@@ -1,3 +1,3 @@
-"""The Kafka-protocol broker: one asyncio process, one core. It never imports Django
+"""The Kafka-protocol broker: one asyncio process on one core. It never imports Django
 (docs/explanation/ARCHITECTURE.md, the house).
 """

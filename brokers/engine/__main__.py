@@ -1,4 +1,4 @@
-"""`python -m brokers.engine --settings FILE`: one broker process in the foreground."""
+"""Runs one broker process in the foreground: `python -m brokers.engine --settings FILE`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def main() -> int:
         prog="python -m brokers.engine", description="A Kafka-protocol broker. Stops cleanly on SIGTERM."
     )
     parser.add_argument("--settings", required=True, type=Path, metavar="FILE", help="settings, written by the agent")
-    parser.add_argument("--stand-by", action="store_true", help="get ready, then wait for the word on standard input")
+    parser.add_argument("--stand-by", action="store_true", help="start up to the takeover, then wait on standard input")
     arguments = parser.parse_args()
 
-    # Only now, so that --help costs nothing, and the compiled modules come before their sources.
+    # Imported late, so that --help is fast, and compiled modules are installed before their sources are imported.
     install_compiled_modules()
     from brokers.engine import config as configuration
     from brokers.engine import lifecycle

@@ -1,4 +1,4 @@
-"""The one source of time. Decisions get their times handed in, so that tests move them."""
+"""The one source of time. Decisions take times as parameters, so that tests control them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Wall time, milliseconds since 1970: what records and documents carry."""
+        """Returns wall time in milliseconds since 1970, as in records and documents."""
 
     def monotonic_ms(self) -> int:
-        """A time that never runs backwards: for rates, delays and deadlines."""
+        """Returns a time in milliseconds that never runs backwards, for rates, delays and deadlines."""
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The system's clocks."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""What older Kafka brokers did and 3.9.1 does not: on with `compat.profile=seed` (DEC-1, DEC-18)."""
+"""Behaviour of older Kafka brokers that 3.9.1 lacks, switched on by `compat.profile=seed` (DEC-1, DEC-18)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _DEFAULT_KEYS: Final[Mapping[str, str]] = {
     PRODUCER_DEFAULT_KEY: "producer_byte_rate",
     CONSUMER_DEFAULT_KEY: "consumer_byte_rate",
 }
-# Kafka's own default of both: no limit.
+# Kafka's default of both: no limit.
 BYTES_PER_S_MAX: Final = 2**63 - 1
 
 
 def with_profile(overrides: Mapping[str, str]) -> dict[str, str]:
-    """A broker's keys with what the profile among them adds; its own word goes first.
+    """Returns a broker's settings with those that its profile adds; explicit settings take precedence.
 
     Raises:
-        SettingsWrong: there is no such profile.
+        SettingsWrong: the profile is unknown.
     """
     profile = overrides.get(PROFILE_KEY, "")
     if profile not in ("", SEED):
@@ -33,11 +33,11 @@ def with_profile(overrides: Mapping[str, str]) -> dict[str, str]:
 
 
 def client_id_defaults(overrides: Mapping[str, str]) -> dict[str, float]:
-    """Bytes a second of each client id to which none of the eight levels of client quotas applies: level 9 (QUO-2).
-    Nothing without the profile, as 3.9.1 knows these keys no more.
+    """Returns the bytes per second of each client id without one of the eight levels of client quotas: level 9 (QUO-2).
+    Empty without the profile, since 3.9.1 no longer has these settings.
 
     Raises:
-        SettingsWrong: a value that cannot be.
+        SettingsWrong: a value is invalid.
     """
     if overrides.get(PROFILE_KEY) != SEED:
         return {}

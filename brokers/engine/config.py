@@ -18,22 +18,22 @@ from quotas.pacing import BURST_MS
 from quotas.rates import WINDOW_COUNT, WINDOW_MS, Window
 
 CONNECTIONS_MAX = 20_000
-# Of one address of one instance: as Kafka, as many as its instance.
+# Limit of one address of one instance: by default, as in Kafka, none of its own.
 CONNECTIONS_PER_ADDRESS_MAX = 2**31 - 1
-# New connections of a second. A broker accepts several thousand if it does nothing else.
+# New connections per second. A broker accepts several thousand if it does nothing else.
 CREATIONS_PER_S_MAX = 2_000
 CONNECTIONS_IDLE_MS_MAX = 600_000
 FRAME_BYTES_MAX = 104_857_600
 FETCH_BYTES_MAX = 57_671_680
 RETENTION_INTERVAL_MS = 300_000
 REPLICA_LAG_MS_MAX = 30_000
-# Replicas are copied as fast as they can be.
+# Replication is not throttled by default.
 REPLICATION_BYTES_PER_S_MAX = 2**63 - 1
 CONTROLLED_SHUTDOWN_TIMEOUT_MS = 3_000
-# Connections need not authenticate again.
+# Re-authentication is not required by default.
 MAX_REAUTH_MS = 0
 SECRET_CHARS_MIN = 16
-# Samples of a rate: one is no window, and each costs memory for every client that is limited.
+# Number of samples of a rate: one is no window, and each takes memory for every limited client.
 QUOTA_WINDOWS_MIN = 2
 QUOTA_WINDOWS_MAX = 1_000
 QUOTA_WINDOW_S_MAX = 3_600
@@ -60,7 +60,7 @@ CONTROLLER_QUOTA_WINDOWS = "controller.quota.window"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """What the rooms are built from. `overrides` holds the broker-level Kafka keys as given, for topic defaults."""
+    """Configuration of the engine. `overrides` has the broker-level Kafka settings as given, for topic defaults."""
 
     broker_id: int
     cluster_id: str
@@ -92,17 +92,17 @@ class EngineConfig:
     replica_lag_ms_max: int
     leader_throttle_bytes_per_s: int
     follower_throttle_bytes_per_s: int
-    # `connections.max.reauth.ms`
+    # The setting `connections.max.reauth.ms`.
     max_reauth_ms: int = MAX_REAUTH_MS
-    # Level 9: what each client id may that none of the eight levels names.
+    # Level 9 of client quotas: limits of each client id that none of the eight levels covers.
     client_id_defaults: Mapping[str, float] = field(default_factory=dict)
-    # Where ZooKeeper has access lists.
+    # Set if ZooKeeper uses access lists.
     zookeeper_credentials: Credentials | None = None
     zookeeper_control_digest: str = ""
     zookeeper_tls: ZooKeeperTls | None = None
-    # Key and certificate of this broker; None: its routes have no TLS.
+    # Key and certificate of this broker; its routes have no TLS without it.
     tls_certificate_file: Path | None = None
-    # How the processes of the installation know each other, and with what.
+    # Authentication between the processes of the installation, and the certificate for it.
     internal_security: str = PLAINTEXT
     internal_certificate_file: Path | None = None
     internal_ca_file: Path | None = None
@@ -112,10 +112,10 @@ class EngineConfig:
 
 
 def read(file: Path) -> EngineConfig:
-    """The configuration of the process whose settings are in `file`.
+    """Returns the configuration of the process whose settings are in `file`.
 
     Raises:
-        SettingsWrong: unreadable, incomplete, or a value that cannot be.
+        SettingsWrong: the file is unreadable or incomplete, or has an invalid value.
     """
     try:
         settings = BrokerProcessSettings.read(file)
@@ -127,7 +127,7 @@ def read(file: Path) -> EngineConfig:
 
 
 def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
-    """As `read`, from settings already at hand."""
+    """Does the work of `read` for settings that are already loaded."""
     if not settings.data_dirs:
         raise SettingsWrong("data_dirs names no directory")
     overrides = with_profile(settings.overrides)
@@ -187,13 +187,13 @@ def _number(key: str, value: str | None, default: int) -> int:
 
 
 def _burst(overrides: Mapping[str, str]) -> int:
-    """`quota.burst.ms`: how long a client may run ahead of its limit; -1 asks for Kafka's window alone."""
+    """Returns `quota.burst.ms`: the time that a client may run ahead of its limit; -1 is Kafka's window."""
     value = overrides.get("quota.burst.ms", str(BURST_MS))
     return -1 if value == "-1" else _number("quota.burst.ms", value, BURST_MS)
 
 
 def _window(prefix: str, overrides: Mapping[str, str]) -> Window:
-    """`quota.window.num` and `quota.window.size.seconds`, or those of the rate of changes (QUO-9)."""
+    """Returns `quota.window.num` and `quota.window.size.seconds`, or those of the rate of changes (QUO-9)."""
     count_key, width_key = f"{prefix}.num", f"{prefix}.size.seconds"
     count = _number(count_key, overrides.get(count_key), WINDOW_COUNT)
     width_s = _number(width_key, overrides.get(width_key), WINDOW_MS // 1000)
@@ -205,7 +205,7 @@ def _window(prefix: str, overrides: Mapping[str, str]) -> Window:
 
 
 def _max_reauth(overrides: Mapping[str, str]) -> int:
-    """`connections.max.reauth.ms`: how long a connection lives that does not authenticate again; 0 = for ever."""
+    """Returns `connections.max.reauth.ms`: the lifetime of a connection without re-authentication; 0 is unlimited."""
     value = overrides.get("connections.max.reauth.ms", str(MAX_REAUTH_MS))
     return 0 if value == "0" else _number("connections.max.reauth.ms", value, MAX_REAUTH_MS)
 
@@ -235,7 +235,7 @@ def _internal_file(settings: BrokerProcessSettings, name: str) -> Path | None:
 
 
 def _secret(settings: BrokerProcessSettings) -> str:
-    """Where certificates do, a secret is only for brokers of before them, and need not be there."""
+    """Returns the control secret, which is optional with certificates, and then only for brokers without one."""
     file = settings.control_secret_file
     if settings.internal_security == MUTUAL_TLS and not (file and Path(file).is_file()):
         return ""

@@ -1,5 +1,5 @@
-"""Deadlines of everything that waits, all under one timer of the loop: requests come and go by the thousand a second,
-and nearly none of them reaches its deadline.
+"""Deadlines of all waits under a single timer of the event loop: thousands of requests come and go each second, and
+nearly none of them reaches its deadline.
 """
 
 from __future__ import annotations
@@ -10,37 +10,37 @@ from typing import Final, Protocol
 
 from brokers.engine.clock import Clock
 
-# A deadline is kept to within this time, never early.
+# Resolution of deadlines, which are never early.
 TICK_MS: Final = 20
-# Deadlines that pass in one round of the loop; the others of a tick pass in the next rounds.
+# Number of deadlines that expire in one turn of the loop; the others of a tick expire in the next turns.
 EXPIRED_PER_TURN_MAX: Final = 500
-# Ticks that are over early are swept out of the heap when there may be as many as of others, and at least this many.
+# Unused ticks are removed from the heap when there may be as many as used ones, and at least this many.
 SWEPT_MIN: Final = 1_024
 
 
 class Expirable(Protocol):
     def expire(self) -> None:
-        """The deadline passed. Others of the same tick wait for the end of this call."""
+        """Is called when the deadline has passed. Others of the same tick wait for the end of this call."""
 
 
 class Deadlines:
-    """Calls `expire` of what was added once its time is over, unless it was dropped before."""
+    """Calls `expire` of each added object when its time is over, unless it was dropped before."""
 
     __slots__ = ("_by_tick", "_clock", "_loop", "_next_tick", "_sweep_at", "_ticks", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        # In the order in which they came: a set would have another one in every process.
+        # In the order of arrival: a set would have a different order in every process.
         self._by_tick: dict[int, dict[Expirable, None]] = {}
-        # A heap of all ticks in use, of some that are over, and of some twice.
+        # A heap of all used ticks, with some unused or repeated ones.
         self._ticks: list[int] = []
         self._sweep_at = SWEPT_MIN
         self._next_tick = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, waiting: Expirable, delay_ms: int) -> int:
-        """Returns the tick that `drop` needs."""
+        """Adds a deadline. Returns the tick that `drop` needs."""
         now_ms = self._clock.monotonic_ms()
         tick = (now_ms + delay_ms) // TICK_MS + 1
         together = self._by_tick.get(tick)
@@ -54,12 +54,12 @@ class Deadlines:
         return tick
 
     def drop(self, waiting: Expirable, tick: int) -> None:
-        """Harmless when it is over."""
+        """Removes a deadline, if it has not passed."""
         together = self._by_tick.get(tick)
         if together is not None:
             together.pop(waiting, None)
             if not together:
-                # Most deadlines are half a minute away and never come: what is left is what waits.
+                # Most deadlines are half a minute away and never pass: only current waits are kept.
                 del self._by_tick[tick]
 
     def _push(self, tick: int) -> None:
@@ -82,7 +82,7 @@ class Deadlines:
         now_ms = self._clock.monotonic_ms()
         left = EXPIRED_PER_TURN_MAX
         try:
-            # What expires may add others, and sweep the heap.
+            # An expiring object may add deadlines, and clean up the heap.
             while left and self._ticks and self._ticks[0] * TICK_MS <= now_ms:
                 tick = self._ticks[0]
                 together = by_tick.get(tick)
@@ -94,13 +94,13 @@ class Deadlines:
                 left -= 1
                 first.expire()
         finally:
-            # What expires may have added something, and set the timer.
+            # An expiring object may have added a deadline, and set the timer.
             next_tick = self._first_tick()
             if next_tick >= 0 and (self._timer is None or next_tick < self._next_tick):
                 self._wake_at(next_tick, now_ms)
 
     def _first_tick(self) -> int:
-        """The first tick in use, -1 if nothing waits."""
+        """Returns the first used tick, -1 if there is none."""
         ticks = self._ticks
         while ticks and ticks[0] not in self._by_tick:
             heappop(ticks)

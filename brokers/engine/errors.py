@@ -1,15 +1,15 @@
-"""What ends a broker process, as opposed to what a peer is answered."""
+"""Errors that end a broker process, as opposed to those in a response to a peer."""
 
 from __future__ import annotations
 
 
 class EngineError(Exception):
-    """The process cannot start or must not go on; the text is the one line a person reads."""
+    """The process cannot start or must not continue; the text is the one line for the operator."""
 
 
 class SettingsWrong(EngineError):
-    """The settings file, or something it points at, cannot be used."""
+    """The settings file, or a file that it names, cannot be used."""
 
 
 class StartFailed(EngineError):
-    """The world did not give what starting needs: a port, a directory, ZooKeeper."""
+    """The environment lacks something that the start needs: a port, a directory, ZooKeeper."""

@@ -1,9 +1,9 @@
-"""When this process looks for objects that refer to themselves in a circle: seldom, a few at a time, and never because
-a request made many.
+"""Schedule of the process's garbage collection: seldom, for few objects at a time, and never triggered by a request
+that created many.
 
-Requests leave no circles behind (docs/decisions/0075), so there is next to nothing to find; but to look takes 5 ms for
-10,000 objects that are new and still in use, in which nobody is served. Python by itself looks when many came and did
-not go: in the middle of a long request.
+Requests leave no reference cycles behind (docs/decisions/0075), so there is next to nothing to collect; but a
+collection of 10,000 new objects in use takes 5 ms in which no client is served. Python by itself collects when many
+objects were created and not freed: in the middle of a long request.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from enum import Enum, auto
 from typing import Final
 
 INTERVAL_S: Final = 1.0
-# Fewer are not worth looking at, with more it would take too long.
+# Fewer new objects are not worth a collection, more would take too long.
 OBJECTS_MIN: Final = 1_000
 OBJECTS_MAX: Final = 10_000
-# What is still there then stays: images of the cluster, connections.
+# Objects that live this long are kept: cluster metadata, connections.
 KEPT_AFTER_MS: Final = 30_000
-# What was looked at once and was still in use is looked at again so often.
+# Interval of collections that include the kept objects.
 WHOLE_INTERVAL_MS: Final = 3_600_000
 
 
 class Action(Enum):
     NOTHING = auto()
-    # Of new objects those that only refer to each other go.
+    # Collects new objects that only refer to each other.
     COLLECT_NEW = auto()
-    # What there is now is not looked at again.
+    # Excludes all present objects from later collections.
     KEEP_ALL = auto()
     COLLECT_WHOLE = auto()
 
 
 class Schedule:
-    """Decides what to do, from how many objects are new. Pure."""
+    """Decides on the next action from the number of new objects. Pure."""
 
     def __init__(self, now_ms: int) -> None:
         self._many_since_ms: int | None = None
@@ -54,7 +54,7 @@ class Schedule:
 
 
 class GarbageCollection:
-    """Takes over from Python once everything is built; what lives by then is never looked at."""
+    """Takes over from Python's collector at the end of the start; objects that exist by then are never examined."""
 
     def __init__(self, now_ms: int) -> None:
         gc.collect()
@@ -63,7 +63,7 @@ class GarbageCollection:
         self._schedule = Schedule(now_ms)
 
     def collect_some(self, now_ms: int) -> None:
-        """To be called once in `INTERVAL_S`."""
+        """Runs one step; called once in `INTERVAL_S`."""
         action = self._schedule.next(gc.get_count()[0], now_ms)
         if action is Action.COLLECT_NEW:
             gc.collect(0)

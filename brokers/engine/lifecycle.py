@@ -1,6 +1,4 @@
-"""The life of the process: the loop it runs on, signals, work that comes round, and the one place that waits for
-time.
-"""
+"""Life cycle of the process: its event loop, signals, periodic work, and the one place that waits for time."""
 
 from __future__ import annotations
 
@@ -20,9 +18,9 @@ from brokers.contract.process import CALLED, STANDS_BY
 log = structlog.get_logger(__name__)
 
 STOP_TIMEOUT_S: Final = 5.0
-# For so long a thread may keep the interpreter from the loop: a fifth of what Python lets it by default.
+# Time for which a thread may keep the interpreter from the event loop: a fifth of Python's default.
 THREAD_TURN_S: Final = 0.001
-# Of the process's descriptors, for segments in use, logs being flushed, ports, peers and ZooKeeper.
+# Descriptors of the process reserved for segments in use, logs being flushed, ports, peers and ZooKeeper.
 DESCRIPTORS_KEPT: Final = 2_000
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _STANDARD_INPUT: Final = 0
@@ -31,8 +29,8 @@ PRIVATE_DIRECTORY: Final = 0o700
 
 
 def close_to_others(directories: Iterable[Path]) -> None:
-    """Log directories of an earlier version are open to others, as their files are: nobody else passes them from here
-    on.
+    """Makes log directories private. Those of an earlier version are open to other users, like their files, which can
+    then no longer be reached.
     """
     for directory in directories:
         try:
@@ -43,8 +41,8 @@ def close_to_others(directories: Iterable[Path]) -> None:
 
 
 def is_called() -> bool:
-    """For a process that was started while the one before it still serves (decision 68): says over standard input,
-    which is a socket, that it stands by, and waits. False when whoever started it ended, or changed its mind.
+    """Waits for the takeover in a process that was started while its predecessor still serves (decision 68): reports
+    over standard input, which is a socket, that it is ready, and waits. Returns False if the parent ended or cancelled.
     """
     try:
         os.write(_STANDARD_INPUT, STANDS_BY)
@@ -58,7 +56,7 @@ def is_called() -> bool:
 
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Runs `main` on uvloop, on asyncio's own loop where that is not installed; answers its exit code."""
+    """Runs `main` on uvloop, or on asyncio's own loop if that is not installed. Returns its exit code."""
     sys.setswitchinterval(THREAD_TURN_S)
     try:
         import uvloop
@@ -69,7 +67,7 @@ def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
 
 def raise_descriptor_limit() -> int:
-    """As many descriptors as this process may have; answers how many."""
+    """Raises the limit of descriptors to the maximum of this process, and returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -77,8 +75,8 @@ def raise_descriptor_limit() -> int:
 
 
 def connections_within(descriptors: int, wanted: int) -> int:
-    """How many of `wanted` connections clients may have: without descriptors for logs nothing can be written or read,
-    so they must not take the last one.
+    """Returns the number of connections that clients may have, at most `wanted`. They must leave descriptors for logs,
+    without which nothing can be read or written.
     """
     granted = min(wanted, max(descriptors - DESCRIPTORS_KEPT, descriptors // 2))
     if granted < wanted:
@@ -91,7 +89,7 @@ def exit_code_of(stop: Stop) -> int:
 
 
 class Stop:
-    """Asked to stop by a signal, or by a fault that ends the process."""
+    """A request to stop, by a signal or by a fault that ends the process."""
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
@@ -105,7 +103,7 @@ class Stop:
         self._asked.set()
 
     def fail(self, reason: str) -> None:
-        """This process must not go on: our own fault, or a world in which it may not serve."""
+        """Stops the process after a failure of our own, or in conditions in which it may not serve."""
         if self.fault is None:
             self.fault = reason
             log.error("process_must_stop", reason=reason)
@@ -116,7 +114,7 @@ class Stop:
 
 
 class Periodic:
-    """Work that comes round. A round that fails is our fault and stops the process."""
+    """Periodic work. A run that fails is a failure of our own and stops the process."""
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
@@ -128,7 +126,7 @@ class Periodic:
     def aligned(
         self, interval_ms: int, now_ms: Callable[[], int], work: Callable[[], object | Awaitable[object]]
     ) -> None:
-        """At multiples of the interval on the wall clock."""
+        """Runs `work` at multiples of the interval on the wall clock."""
         self._start(self._repeat(lambda: (interval_ms - now_ms() % interval_ms) / 1000, work))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -137,7 +135,7 @@ class Periodic:
         self._tasks.append(task)
 
     def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Work that never ends by itself; if it does, that is a fault."""
+        """Runs work that never ends by itself; its end is a failure."""
         self._start(work)
         return self._tasks[-1]
 

@@ -1,6 +1,6 @@
-"""Counts the turns of the event loop that took too long, by who was served (docs/explanation/SECURITY.md).
+"""Counts the turns of the event loop that took too long, by call and instance (docs/explanation/SECURITY.md).
 
-A broker's loop belongs to all its tenants: whatever one request does in one go, all others wait for.
+A broker's event loop is shared by all its tenants: one request's long turn delays all others.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Final
 from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 
 LONG_TURN_S: Final = 0.010
-# Of those that are counted apart; what others do counts as theirs.
+# Number of instances counted separately; all others are counted together.
 INSTANCES_MAX: Final = 1_000
 OTHERS: Final = "(other)"
 CLUSTER: Final = "(cluster)"
 
 
 class LoopTurns:
-    """`by_api` and `by_instance` count long turns; `longest_s` is the longest of all, `longest_of` whose it was."""
+    """Counters of long turns, `by_api` and `by_instance`; `longest_of` is the call and instance of `longest_s`."""
 
     __slots__ = ("_on_long_turn", "by_api", "by_instance", "longest_of", "longest_s")
 
@@ -32,7 +32,7 @@ class LoopTurns:
         self.longest_of: tuple[int, str] | None = None
 
     def record(self, api_key: int, instance_id: str | None, spent_s: float) -> None:
-        """A turn of `spent_s` for a request of `instance_id`; None: of the cluster itself."""
+        """Records a turn of `spent_s` for a request of an instance; None stands for the cluster itself."""
         if spent_s < LONG_TURN_S:
             return
         name = instance_id or CLUSTER
@@ -52,10 +52,10 @@ def timed(
     take_turn: Callable[[], Awaitable[None]] | None = None,
     turn_to_resume: Callable[[], Awaitable[None] | None] | None = None,
 ) -> Generator[Any, Any, Any]:
-    """Awaits `work`, and reports to `on_turn` how many seconds each of its turns on the loop took. Where `work` lets
-    others in (`asyncio.sleep(0)`), it goes on when `take_turn` has come to its end. Each step waits for what
-    `turn_to_resume` returns: what `work` awaited may have woken thousands of others. A step that an `InlineWakeup`
-    began does not: it runs as a turn already.
+    """Awaits `work`, and reports the seconds of each of its turns on the event loop to `on_turn`. When `work` yields to
+    others (`asyncio.sleep(0)`), it continues after `take_turn`. Each step waits for the result of `turn_to_resume`,
+    since the event that `work` awaited may have woken thousands of others. A step begun by an `InlineWakeup` does not
+    wait: it is a turn already.
     """
     steps = work.__await__()
     value: Any = None

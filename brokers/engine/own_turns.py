@@ -1,5 +1,5 @@
-"""The broker's own work on the event loop, in turns: in each round of the loop one piece of it, however many tasks have
-some, so that between two pieces every client that sent something is served.
+"""Turns of the broker's own work on the event loop: one part in each iteration of the loop, however many tasks have
+work, so that all clients that sent something are served between two parts.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-# Work that can stop anywhere stops after so long and waits for its next turn.
+# Work that can stop anywhere stops after this time and waits for its next turn.
 PIECE_MS_MAX: Final = 5
 
 
 class OwnTurns:
-    """`await turns.take()` before each piece. First come, first served."""
+    """Queue of the broker's own work: `await turns.take()` before each part. First come, first served."""
 
     __slots__ = ("_is_due", "_loop", "_waiting")
 
@@ -35,7 +35,7 @@ class OwnTurns:
         await turn
 
     async def all_of(self, steps: Generator[None, None, T]) -> T:
-        """Runs `steps` to their end, as many in each turn as there is time for; what they answer."""
+        """Runs `steps` to their end, as many in each turn as its time allows. Returns their result."""
         while True:
             await self.take()
             ends_s = perf_counter() + PIECE_MS_MAX / 1000
@@ -48,7 +48,7 @@ class OwnTurns:
     def _next(self) -> None:
         while self._waiting:
             turn = self._waiting.popleft()
-            if not turn.done():  # who was cancelled gave its turn up
+            if not turn.done():  # else the waiting task was cancelled
                 turn.set_result(None)
                 break
         self._is_due = bool(self._waiting)
@@ -57,7 +57,7 @@ class OwnTurns:
 
 
 def run_to_end(steps: Generator[None, None, T]) -> T:
-    """Runs `steps` to their end at once; returns their result. For a process that stops, which serves nobody."""
+    """Runs `steps` to their end at once, and returns their result. For a process that stops and serves no client."""
     while True:
         try:
             next(steps)

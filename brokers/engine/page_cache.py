@@ -1,8 +1,8 @@
-"""What of a file lies in memory already, and how the rest gets there.
+"""Reads of files as far as they are in the page cache, and reads into the cache.
 
-The loop may read what is cached and nothing else: a disk that takes its time would hold up every client. `is_cached`
-and `read_cached` never wait for it, but may make the kernel read ahead, which `storage.read_ahead` prevents;
-`read_into_cache` waits, and belongs in a thread (decision 55).
+The event loop may only read what is cached: waiting for a disk would delay every client. `is_cached` and `read_cached`
+never wait for it, but may cause kernel readahead, which `storage.read_ahead` prevents; `read_into_cache` waits, and
+belongs in a thread (decision 55).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-# How far apart the samples of `is_cached` lie: what the kernel reads ahead at once, unless told otherwise.
+# Distance of the samples of `is_cached`: the kernel's default readahead.
 SAMPLED_BYTES: Final = 131_072
 
 _NOWAIT: Final = os.RWF_NOWAIT
@@ -19,10 +19,10 @@ _NOWHERE: Final = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def is_cached(fd: int, position: int, length: int) -> bool:
-    """Whether `length` > 0 bytes can be read without waiting, as far as samples tell; up to `SAMPLED_BYTES` the last
-    byte stands for all.
+    """True if `length` > 0 bytes can be read without waiting, judged by samples; up to `SAMPLED_BYTES` by the last
+    byte.
 
-    True as well where nobody can tell: a file system in memory, or one without this question.
+    True as well where it is unknown: on a file system in memory, or one without this check.
     """
     end = position + length
     try:
@@ -32,13 +32,13 @@ def is_cached(fd: int, position: int, length: int) -> bool:
         os.preadv(fd, _SAMPLE, end - 1, _NOWAIT)
     except BlockingIOError:
         return False
-    except OSError:  # what is wrong, the reading itself will say
+    except OSError:  # the read itself will report the error
         return True
     return True
 
 
 def read_cached(fd: int, length: int, position: int) -> bytes | None:
-    """As `os.pread`, but None when that would wait for the disk. Raises OSError."""
+    """Reads like `os.pread`, but returns None if that would wait for the disk. Raises OSError."""
     data = bytearray(length)
     try:
         count = os.preadv(fd, [data], position, _NOWAIT)
@@ -48,13 +48,13 @@ def read_cached(fd: int, length: int, position: int) -> bytes | None:
         return os.pread(fd, length, position)
     if count == length:
         return bytes(data)
-    # Either the end of the file or the end of what is cached.
+    # Either the end of the file or the end of the cached part.
     return bytes(data[:count]) if position + count >= os.fstat(fd).st_size else None
 
 
 def read_into_cache(fd: int, position: int, length: int) -> int:
-    """Reads the range into the page cache and nowhere else, waiting for the disk; where it ended, which is before its
-    end only at the end of the file. Raises OSError.
+    """Reads the range into the page cache only, waiting for the disk. Returns the end of the part that was read, which
+    is before the end of the range only at the end of the file. Raises OSError.
     """
     end = position + length
     while position < end:
@@ -66,5 +66,5 @@ def read_into_cache(fd: int, position: int, length: int) -> int:
 
 
 def leave_alone(fd: int) -> None:
-    """Whoever reads from this descriptor makes the kernel read what is asked for, and nothing ahead of it."""
+    """Switches off kernel readahead for this descriptor."""
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)

@@ -1,7 +1,7 @@
-"""Long requests of tenants on the event loop, in turns: in each round of the loop one piece of one of them is handled.
+"""Turns of tenants' long requests on the event loop: one part of one request in each iteration of the loop.
 
-Tenants take turns, then the instances of a tenant, whatever each has under way; between two pieces everybody who sent a
-short request is served. An instance that used more of the broker's time than its share pauses until it is paid for.
+Tenants take turns, then the instances of a tenant, whatever the number of their requests; all short requests are served
+between two parts. An instance that exceeded its share of the broker's time pauses until it is paid.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 from brokers.engine.scheduling.accounts import InstanceAccounts, Ownership
 from brokers.engine.scheduling.fair_queue import FairQueue, InstanceQueue
 
-# Of the requests of an instance that are decoded at the same time, as they were received.
+# Received bytes of an instance's requests that are decoded at the same time.
 DECODED_BYTES_PER_INSTANCE_MAX: Final = 256 * 1024
-# The cost of a piece, and what one tenant, and one of its instances, is granted in each round.
+# Cost of a part, and the grant of one tenant, and of one of its instances, in each round.
 PIECE: Final = 1.0
 
 
@@ -25,9 +25,9 @@ def _owes_nothing(instance_id: str) -> int:
 
 
 class RequestTurns:
-    """The queue of all long requests: `await turns.take(instance_id)` before each piece.
+    """Queue of all long requests: `await turns.take(instance_id)` before each part.
 
-    `debt_ms` returns how long an instance has to wait before anything more is done for it.
+    `debt_ms` returns the time before which no more work is done for an instance.
     """
 
     __slots__ = ("_accounts", "_debt_ms", "_is_due", "_loop", "_queue")
@@ -81,7 +81,7 @@ class RequestTurns:
 
 
 class Place:
-    """Of one request among those of its instance that are decoded; it may be left more than once."""
+    """Place of one request among the decoded ones of its instance; `leave` may be repeated."""
 
     __slots__ = ("_count_bytes", "_instance_id", "_places")
 
@@ -97,8 +97,8 @@ class Place:
 
 
 class DecodedPlaces:
-    """Room for the decoded requests of each instance, which take twelve to thirty times their bytes of memory.
-    One is let in however long it is; others wait as they were received, first come, first served.
+    """Limits the memory of each instance's decoded requests, which take twelve to thirty times their bytes. One request
+    of any length is admitted; others wait for room, first come, first served.
     """
 
     __slots__ = ("_bytes_max", "_loop", "_taken_bytes", "_waiting")
@@ -129,7 +129,7 @@ class DecodedPlaces:
         waiting = self._waiting.get(instance_id)
         while waiting and (waiting[0][1].done() or self._has_room(taken_bytes, waiting[0][0])):
             wanted_bytes, admitted = waiting.popleft()
-            if not admitted.done():  # else it was cancelled
+            if not admitted.done():  # else the waiting task was cancelled
                 taken_bytes += wanted_bytes
                 admitted.set_result(None)
         if waiting is not None and not waiting:

@@ -1,4 +1,4 @@
-"""Small values that every floor of the engine may name."""
+"""Small values that every layer of the engine may import."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Protocol
 
 
 class Slice(Protocol):
-    """Bytes of an open file, to be handed to the socket by the kernel; `storage.files.FileSlice` fits."""
+    """A part of an open file, sent to the socket by the kernel; implemented by `storage.files.FileSlice`."""
 
     fd: int
     position: int
     length: int
 
     def is_cached(self, length: int) -> bool:
-        """Whether its first `length` bytes can be sent without waiting for the disk, or making it work."""
+        """True if its first `length` bytes can be sent without waiting for the disk, and without causing disk reads."""
 
     def prefetch(self, length: int) -> None:
-        """Waits until its first `length` bytes are in the page cache: for a thread of its own. Raises OSError."""
+        """Waits until its first `length` bytes are in the page cache; runs in a thread. Raises OSError."""
 
     def release(self) -> None:
-        """Lets go of the file. May be called more than once."""
+        """Releases the file. May be repeated."""
 
     def failed(self, error: OSError) -> None:
-        """The disk would not read it; for whoever owns the file to draw the conclusion."""
+        """Reports a disk error to the owner of the file."""

@@ -1,1 +1,1 @@
-"""The only place that knows every room: builds them from the configuration and plugs them together."""
+"""Builds all parts of a broker from the configuration and connects them; the only package that imports every other."""

@@ -1,4 +1,4 @@
-"""What the admin port answers: health, metrics, and the numbers the control plane shows to tenants and operators."""
+"""Responses of the admin port: health, metrics, and the figures for tenants and operators."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ PARTITIONS_PER_PAGE: Final = 50
 
 @dataclass(slots=True, eq=False)
 class AdminPort:
-    """`ready_reasons` is emptied by the assembly as the start goes on."""
+    """Handler of the admin port. `ready_reasons` has the reasons why the broker is not ready yet."""
 
     services: BrokerServices
     listeners: Listeners
@@ -117,7 +117,7 @@ class AdminPort:
         return Reply.json(self._page_of(instance_id, what, request))
 
     def _page_of(self, instance_id: str, what: str, request: Request) -> dict[str, Any]:
-        """One page of a long report; each page is one turn of the event loop."""
+        """Returns one page of a long report; each page is one turn of the event loop."""
         if what == "topic_figures":
             return topic_figures(self.services, instance_id, self.started_at_ms, after=request.query.get("after", ""))
         after, now_ms = request.number("after", 0), self.services.clock.now_ms()
@@ -134,8 +134,8 @@ class AdminPort:
         )
 
     def _close_connection(self, request: Request) -> Reply:
-        """Closes the connection that the path names. `started_at_ms` in the query is this process's: numbers begin anew
-        with each.
+        """Closes the connection named in the path. The query's `started_at_ms` must be this process's, since each
+        process numbers its connections anew.
         """
         result = _CONNECTION.match(request.path)
         if result is None:
@@ -199,7 +199,7 @@ class AdminPort:
         }
 
     def _loop_turns(self) -> dict[str, Any]:
-        """Turns of the event loop over the limit since the start, by whom they served."""
+        """Returns the number of long turns of the event loop since the start, by call and instance."""
         turns = self.services.accounting.loop_turns
         return {
             "limit_ms": round(LONG_TURN_S * 1000),
@@ -210,7 +210,7 @@ class AdminPort:
         }
 
     def _cluster(self) -> dict[str, Any]:
-        """The cluster as this broker sees it."""
+        """Returns the cluster as this broker's metadata has it."""
         counts = self._report.counts(self.services.metadata.current.image)
         filled = self.storage.filled()
         return {
@@ -222,9 +222,9 @@ class AdminPort:
         }
 
     def _storage(self) -> dict[str, Any]:
-        """What every instance of the cluster uses, where this broker is the controller and knows."""
+        """Returns the storage used by every instance of the cluster, if this broker is the controller."""
         lines = self.storage.filled(percent=0)
-        return {"storage": None if lines is None else [[line.instance_id, line.used_bytes] for line in lines]}
+        return {"storage": None if lines is None else [[use.instance_id, use.used_bytes] for use in lines]}
 
     def _partitions(self, request: Request) -> dict[str, Any]:
         return self._report.page(
@@ -264,7 +264,7 @@ class AdminPort:
         }
 
     def _delays(self) -> dict[str, Any]:
-        """Of every instance whose clients were delayed here lately, the longest delay of each minute."""
+        """Returns the longest delay of each minute, for every instance whose clients were recently delayed here."""
         now_ms = self.services.clock.now_ms()
         result = (
             (instance_id, accounting.traffic.delayed_minutes(now_ms))
@@ -273,8 +273,8 @@ class AdminPort:
         return {"now_ms": now_ms, "instances": {instance_id: minutes for instance_id, minutes in result if minutes}}
 
     def _topics(self, instance_id: str, name: str) -> dict[str, Any]:
-        """The partitions led here, under the tenant's names, of all topics or one; the storage used by all, and what
-        could not be made for clients that asked this broker.
+        """Returns the partitions led here of one or all topics, under the tenant's names, the storage used by all
+        topics, and recent failures of auto-creation on this broker.
         """
         topics: dict[str, list[dict[str, int]]] = {}
         instance = self.services.metadata.current.image.instances[instance_id]
@@ -311,7 +311,7 @@ class AdminPort:
         }
 
     def _hidden_bytes(self, instance: InstanceImage) -> dict[str, int]:
-        """Bytes of all replicas of the deleted topics that may be restored, as far as their partitions are led here."""
+        """Returns the bytes of all replicas of deleted topics that can be restored and that this broker leads."""
         result: dict[str, int] = {}
         for topic in instance.hidden.values():
             for wanted in topic.partitions:
@@ -400,7 +400,7 @@ class AdminPort:
         yield Sample("penstock_broker_listener_failures", "counter", text, self.tenant_listeners.failures)
 
     def _cluster_samples(self) -> Iterator[Sample]:
-        """Only the controller tells of the cluster, so that a sum over brokers is right."""
+        """Yields samples of the cluster on the controller only, so that a sum over brokers is right."""
         if not self.controller.is_controller:
             return
         counts = self._report.counts(self.services.metadata.current.image)
@@ -414,7 +414,7 @@ class AdminPort:
 
 
 def rss_bytes() -> int:
-    """Resident memory now; where /proc is missing, its peak."""
+    """Returns the resident memory in bytes; without /proc, its peak."""
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 (read at every scrape)
             return int(statm.read().split()[1]) * _PAGE_BYTES

@@ -1,4 +1,4 @@
-"""Who may ask what on the admin port: health is anybody's, metrics are a reader's, the rest is the control plane's."""
+"""Access to the admin port: public health, metrics for the cluster's processes, the rest for the control plane."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ METRICS: Final = "/metrics"
 
 
 def refusal(request: Request, *, cluster_id: str, secret: str | None) -> Reply | None:
-    """`secret` is what opens the port to whoever shows no certificate, None where nothing does."""
+    """Returns the refusal of a request, else None. `secret` opens the port to peers without a certificate."""
     if request.path in HEALTH:
         return None
     process = request.process

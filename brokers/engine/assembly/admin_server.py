@@ -1,8 +1,8 @@
-"""The admin port: HTTP, with or without TLS before it, answered on the loop, one connection per question.
+"""The admin port: HTTP, with or without TLS, served on the event loop, with one request for each connection.
 
-It shares the loop with the data path on purpose: an answer proves that the loop turns. Handshakes run beside it. When
-all places are taken a newcomer gets that of the connection that has waited longest without proof: whoever can reach the
-port could keep the control plane out otherwise.
+It shares the event loop with the data path on purpose: a response proves that the loop turns. Handshakes run in a
+thread. When all places are taken, a new connection replaces the oldest one without proof of its identity: otherwise any
+peer that reaches the port could lock out the control plane.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from brokers.engine.network.tls_stream import TlsStream
 from brokers.engine.telemetry.admin_http import Answer, reply_to
 
 HEAD_BYTES_MAX: Final = 8_192
-# What is too long is read as well: whoever sent it hears of the end then.
+# Longer requests are read up to this size, so that the peer can receive the response.
 READ_BYTES_MAX: Final = 4 * HEAD_BYTES_MAX
 REQUEST_TIMEOUT_S: Final = 5.0
 CONNECTIONS_MAX: Final = 64
-# Claims to a place, in the order in which they lose it: nothing is known, a request has come or a certificate was
-# shown, the control plane's certificate was shown.
+# Priorities of connections; those with the lowest lose their places first: unproven, then those with a request or a
+# certificate, then those with the control plane's certificate.
 UNPROVEN: Final = 0
 KNOWN: Final = 1
 CONTROL: Final = 2
@@ -40,12 +40,12 @@ Report = Callable[[str, str, Exception], object]
 
 
 class AdminServer:
-    """HTTP server of the admin port, and the `HandshakeOwner` of its connections: with `rules` that say so they speak
-    TLS. `answer` must not wait.
+    """HTTP server of the admin port, and the `HandshakeOwner` of its connections, which use TLS if `rules` require it.
+    `answer` must not wait.
     """
 
     def __init__(self, answer: Answer, rules: ListenerRules = OPEN_TO_ALL, report: Report | None = None) -> None:
-        """`report` hears of handshakes that fail: the listener, the peer and the error."""
+        """Creates the server. `report` is called for failed handshakes with the listener, the peer and the error."""
         self.rules = rules
         self.unread = UnreadBytes()
         self.turns = InstanceTurns(None)
@@ -55,15 +55,15 @@ class AdminServer:
         self._handshakes = Handshakes(self._loop, HANDSHAKE_THREADS)
         self._buffers = FrameBuffers(soon=self._loop.call_soon)
         self._socket: socket.socket | None = None
-        # In the order in which they came.
-        self._open: dict[OwnedConnection | _Question, None] = {}
+        # In the order of arrival.
+        self._open: dict[OwnedConnection | _Exchange, None] = {}
 
     @property
     def group(self) -> AdminServer:
         return self
 
     async def start(self, host: str, port: int) -> None:
-        """Raises OSError when the port cannot be bound."""
+        """Binds the port and starts to accept. Raises OSError if it cannot be bound."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         bound = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -87,7 +87,7 @@ class AdminServer:
         self._handshakes.close()
 
     def _on_acceptable(self, bound: socket.socket) -> None:
-        """One in each turn of the loop."""
+        """Accepts one connection in each turn of the event loop."""
         try:
             accepted, address = bound.accept()
         except OSError:
@@ -104,7 +104,7 @@ class AdminServer:
         handshake.start(is_proxied=False)
 
     def _make_room(self) -> bool:
-        """Ends the connection with the least claim, the oldest first, if all places are taken. True if one is free."""
+        """Closes the oldest connection of the lowest priority if all places are taken. True if one is free."""
         if len(self._open) < CONNECTIONS_MAX:
             return True
         least = min(self._open, key=_claim)
@@ -125,9 +125,9 @@ class AdminServer:
         self, accepted: socket.socket | TlsStream, client_host: str, make_session: MakeSession | None = None
     ) -> None:
         process = identity_in(accepted.verified_certificate) if isinstance(accepted, TlsStream) else None
-        question = _Question(accepted, process, self._loop, self._answer, self._forget)
-        self._open[question] = None
-        question.start()
+        exchange = _Exchange(accepted, process, self._loop, self._answer, self._forget)
+        self._open[exchange] = None
+        exchange.start()
 
     def end(self, connection: OwnedConnection, reason: str) -> None:
         connection.close(reason)
@@ -145,12 +145,12 @@ class AdminServer:
     def on_closed(self, connection: OwnedConnection, reason: str) -> None:
         self._forget(connection)
 
-    def _forget(self, connection: OwnedConnection | _Question) -> None:
+    def _forget(self, connection: OwnedConnection | _Exchange) -> None:
         self._open.pop(connection, None)
 
 
-class _Question:
-    """One request and its answer."""
+class _Exchange:
+    """One request and its response."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class _Question:
         process: ProcessIdentity | None,
         loop: asyncio.AbstractEventLoop,
         answer: Answer,
-        on_closed: Callable[[_Question], object],
+        on_closed: Callable[[_Exchange], object],
     ) -> None:
         self._socket = accepted.as_socket if isinstance(accepted, TlsStream) else accepted
         self._loop = accepted.as_loop if isinstance(accepted, TlsStream) else loop
@@ -222,6 +222,6 @@ def _claim_of(process: ProcessIdentity | None) -> int:
     return CONTROL if process.role is Role.CONTROL else KNOWN
 
 
-def _claim(connection: OwnedConnection | _Question) -> int:
-    """Claim of a connection to its place; one in its handshake has none yet."""
-    return connection.claim if isinstance(connection, _Question) else UNPROVEN
+def _claim(connection: OwnedConnection | _Exchange) -> int:
+    """Returns the priority of a connection; the lowest during its handshake."""
+    return connection.claim if isinstance(connection, _Exchange) else UNPROVEN

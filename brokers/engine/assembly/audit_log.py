@@ -1,4 +1,4 @@
-"""The audit topic on this broker: the partition of it that is led here, and what the admin port says of it."""
+"""The audit topic on this broker: appends to a partition that it leads, and metrics of the audit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ACKS_LEADER: Final = 1
 
 
 class AuditLog:
-    """`handlers.audit_trail.Append`: what it has taken is in the log's file, which outlives the process."""
+    """The `handlers.audit_trail.Append` of a broker. Accepted events are in the log file, and survive a crash."""
 
     def __init__(self, table: PartitionTable, accountings: AccountingRegistry, clock: Clock) -> None:
         self._table = table
@@ -46,7 +46,7 @@ class AuditLog:
             self._has_failed = True
             return False
         self._has_failed = False
-        # As what coordinators write for it. Of an instance that is gone nobody pays.
+        # Charged like coordinator writes. A deleted instance is not charged.
         accounting = self._accountings.get(instance_id)
         if accounting is not None:
             accounting.shares.charge_state(len(batch), self._clock.monotonic_ms())

@@ -1,4 +1,4 @@
-"""Sign-ins as the admin port tells of them: by instance, and how they ended."""
+"""Authentication counters for the admin port: by instance and outcome."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from brokers.engine.telemetry.metrics import Sample
 
 
 def by_instance(authentication: Authentication) -> dict[str, dict[str, int]]:
-    """Of those where anybody tried."""
+    """Returns the counters of all instances with authentication attempts."""
     return {instance_id: asdict(counts) for instance_id, counts in authentication.counts()}
 
 

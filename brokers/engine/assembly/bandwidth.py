@@ -1,4 +1,4 @@
-"""Accountings follow what instances bought, and which brokers lead their partitions (CKA-27, CKA-34, CKA-35)."""
+"""Updates accountings when an instance's bandwidth, or a leader of its partitions, changes (CKA-27, CKA-34, CKA-35)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from brokers.engine.throttling.layout import POOLED, Layout
 
 
 class Bandwidth:
-    """Keeps the shares of instances in step with where their leaders are. A broker that is gone has no part, from when
-    the image shows it on.
+    """Keeps the shares of instances up to date with the leaders of their partitions. A broker has no share once the
+    metadata no longer has it.
     """
 
     def __init__(self, services: BrokerServices) -> None:
         self._services = services
         self._seen: dict[str, tuple[InstanceImage, Counter[int], int]] = {}
         self._broker_epochs: Mapping[int, int] = {}
-        # By instance, as the image shows it.
+        # Leaders of each instance in the current metadata.
         self.layouts: dict[str, Layout] = {}
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
@@ -46,7 +46,7 @@ class Bandwidth:
 
     def _update(self, instance: InstanceImage, leaders: Counter[int], moves: int) -> None:
         here, epochs, document = self._services.broker_id, self._broker_epochs, instance.document
-        # What is led here has a limit, also while this broker is not registered.
+        # Partitions led here have a limit even while this broker is not registered.
         live = {broker: count for broker, count in leaders.items() if broker in epochs or broker == here}
         is_shared = document.quota_scope != BROKER_SCOPE
         layout = Layout.of(live, epochs, document.bandwidth_policy, moves=moves, is_shared=is_shared)
@@ -60,7 +60,7 @@ class Bandwidth:
 
 
 def _leaders(instance: InstanceImage) -> tuple[Counter[int], int]:
-    """Partitions by leader, and how often partitions changed theirs."""
+    """Returns the number of partitions by leader, and the number of leader changes."""
     partitions = [partition for topic in instance.topics.values() for partition in topic.partitions]
     leaders = Counter(partition.leader for partition in partitions)
     leaders.pop(NO_LEADER, None)

@@ -1,4 +1,4 @@
-"""What the admin port says of bandwidth: what was bought, this broker's share of it and why, what is wanted."""
+"""Bandwidth figures for the admin port: the instance's bandwidth, this broker's share with its reason, and demand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.telemetry.metrics import Sample
 from brokers.engine.throttling.flow_share import FlowShare, Reason
 
-# Of the reasons of both directions, the first that is one.
+# Reasons by precedence, when the two directions differ.
 _REASONS: Final[tuple[Reason, ...]] = ("no_answer", "layout_changed", "follows_demand", "not_reported", "static")
 
 
@@ -20,8 +20,8 @@ def flow_master(image: ClusterImage) -> dict[str, int]:
 
 
 def of_instance(services: BrokerServices, instance_id: str, loop_used_ms: int) -> dict[str, Any]:
-    """Returns the bandwidth of an instance that the image has, on this broker. A broker that leads nothing of it has no
-    share. `loop_used_ms`: time of the event loop that was charged to it.
+    """Returns the bandwidth of a known instance on this broker. A broker that leads none of its partitions has no
+    share. `loop_used_ms` is the event loop time charged to it.
     """
     image = services.metadata.current.image
     document = image.instances[instance_id].document
@@ -51,7 +51,7 @@ def _direction(bought_bps: int, flow: FlowShare | None, leaders: int) -> dict[st
 
 
 def samples(flow: FlowControl) -> Iterator[Sample]:
-    """Of what follows demand on this broker; idle instances add nothing."""
+    """Yields the samples of shares that follow demand on this broker; idle instances have none."""
     text = "1 if this broker is flow master."
     yield Sample("penstock_broker_is_flow_master", "gauge", text, int(flow.is_flow_master))
     text = "Limits that this broker shares out as flow master."

@@ -1,4 +1,4 @@
-"""One broker process from its configuration to its clean stop."""
+"""Builds, starts and stops one broker process."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ log = structlog.get_logger(__name__)
 
 SWEEP_INTERVAL_MS = 10_000
 COUNTERS_INTERVAL_S = 600.0
-# Threads that wait for the disk where a client reads what is not in the page cache; a disk gains nothing from many.
+# Threads that wait for the disk when clients read uncached records; more of them would not speed up a disk.
 UNCACHED_READERS = 4
-# Threads that convert records for old clients. They take turns with the loop: many would leave it a small share.
+# Threads that convert records for old clients. They compete with the event loop: many would leave it a small share.
 CONVERTERS = 2
 DRAIN_TIMEOUT_S = 1.0
 
@@ -128,7 +128,7 @@ def _broker_document(config: EngineConfig, started_at_ms: int) -> BrokerDocument
 
 
 class Broker:
-    """Everything of one process but its ZooKeeper session: `tree` is started before and stopped after it."""
+    """All parts of one process except its ZooKeeper session: `tree` is started before and stopped after it."""
 
     def __init__(self, config: EngineConfig, stop: lifecycle.Stop, tree: Tree) -> None:
         self.config = config
@@ -152,9 +152,9 @@ class Broker:
         self.services = self._services(defaults)
         self.listeners = self._listeners()
         self.security = InternalSecurity(config, self.services.loop)
-        # The order of subscriptions is the order of dependence: what is set, led, may be used, then who comes in.
+        # Subscriptions are in the order of dependence: settings, leadership, rights, then new connections.
         self.dynamic = dynamic_configs.DynamicSettings(config, self.services)
-        # Before anybody connects to a broker that has come, or is connected to by it.
+        # Before connections to and from a broker that joined.
         self.current.subscribe(self.security.on_image)
         self.storage = StorageCapacity(self.services, self.security.link)
         self.shortening = StorageShortening(self.services, self.storage)
@@ -190,10 +190,11 @@ class Broker:
         rules, report = self.security.admin_rules(), self.listeners.reports.handshake_failed
         self.admin = AdminServer(self._admin_port().answer, rules, report)
 
-    # -- one room each ------------------------------------------------------------------------------------------------
+    # -- construction
+    # -----------------------------------------------------------------------------------------------------
 
     def _flow(self) -> tuple[FlowControl, PoolCharges]:
-        """Both sides of sharing limits with other brokers, also as their flow master."""
+        """Creates both sides of sharing limits with other brokers; this broker may become the flow master."""
         election, connect = self._flow_master_election(), self.security.link
         flow = FlowControl(self.services, connect, election, self.bandwidth)
         return flow, PoolCharges(self.services, connect, election, self.bandwidth.layouts)
@@ -299,7 +300,7 @@ class Broker:
     # -- start and stop -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Raises StartFailed with the one line that says why not."""
+        """Starts the broker. Raises StartFailed with a one-line reason."""
         config = self.config
         try:
             await self.admin.start(config.internal_host, config.admin_port)
@@ -375,7 +376,7 @@ class Broker:
             periodic.every(quota_callback.REFRESH_S, self.services.metadata.bump_version)
 
     def collect_garbage(self) -> None:
-        """From here on when it suits who is served."""
+        """Replaces Python's garbage collection by one that runs between requests."""
         collection = GarbageCollection(self.clock.monotonic_ms())
         self._periodic.every(garbage.INTERVAL_S, lambda: collection.collect_some(self.clock.monotonic_ms()))
 
@@ -384,12 +385,12 @@ class Broker:
             self.services.metadata.bump_version()
 
     async def stop(self) -> None:
-        """What others can lead is theirs, nobody new comes in, what was accepted is on disk."""
+        """Stops the broker: hands over its leaderships, closes its ports, and flushes all accepted records."""
         log.info("broker_stopping")
         self.ready_reasons.add("the broker is stopping")
         timeout_s = self.config.controlled_shutdown_timeout_ms / 1000
         await hand_over(self.session, self.current, self.config.broker_id, timeout_s)
-        # Out of every ISR: nobody waits for what it would still fetch.
+        # This broker is in no ISR any more: no leader waits for its fetches.
         self.replication.fetchers.close()
         await self.disks.close_followed()
         self.coordination.close()
@@ -426,7 +427,7 @@ def _zookeeper_identity(config: EngineConfig) -> Identity | None:
 
 
 async def run(config: EngineConfig) -> int:
-    """Starts, serves until asked to stop, stops. The exit code of the process.
+    """Starts, serves until asked to stop, stops. Returns the exit code of the process.
 
     Raises:
         StartFailed: see `Broker.start`.

@@ -1,4 +1,4 @@
-"""Runs the cleaner: chosen and swapped in on the loop, read and written in processes of their own (CMP-10)."""
+"""Runs the log cleaner: logs are selected and swapped in on the event loop, cleaned in processes (CMP-10)."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ log = structlog.get_logger(__name__)
 
 SOURCES: Final = Path(brokers.__file__).resolve().parents[1]
 WORKER: Final = "brokers.engine.storage.compaction.worker"
-# One event names the segments of one group.
+# Maximum size of an event, which names the segments of one group.
 EVENT_BYTES_MAX: Final = 16 * 1024 * 1024
 END_TIMEOUT_S: Final = 5.0
 MS: Final = 1000
 
 
 class WorkerGone(Exception):
-    """The cleaning process ended, or said something that is no event."""
+    """The cleaning process ended, or sent an invalid event."""
 
 
 class LogCleaning:
-    """`run` is one of the cleaner's threads; several may run beside each other and never take the same log."""
+    """The log cleaner. `run` is one of its threads; several may run concurrently and never clean the same log."""
 
     def __init__(self, table: PartitionTable, settings: CleanerSettings, now_ms: Callable[[], int]) -> None:
         self._table = table
@@ -45,29 +45,29 @@ class LogCleaning:
         self._changed = asyncio.Event()
 
     def use(self, settings: CleanerSettings) -> None:
-        """What is under way ends as it began."""
+        """Applies new settings; a running cleaning finishes with the former ones."""
         self._settings = settings
         self._cleaner.use(settings)
-        # Whoever waits for a turn looks again.
+        # Wakes the idle threads.
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def run(self, number: int = 0) -> None:
-        """The thread of this number: cleans whatever is due, then waits `log.cleaner.backoff.ms`, for ever. It rests
-        while there shall be fewer (`log.cleaner.threads`).
+        """Runs the cleaner thread of this number: cleans all logs that are due, then waits `log.cleaner.backoff.ms`,
+        forever. It pauses while its number is beyond `log.cleaner.threads`.
         """
         while True:
             if number >= self._settings.threads:
                 await self._changed.wait()
                 continue
-            await self._lower()
+            await self._write_lowered()
             work = self._plan()
             if work is not None:
                 await self._clean_all(work)
             await asyncio.sleep(self._settings.backoff_ms / MS)
 
     async def _clean_all(self, first: Work) -> None:
-        """`first` and whatever is due after it, with one process."""
+        """Cleans `first` and all logs that are due after it, with one process."""
         work: Work | None = first
         try:
             async with _worker() as process:
@@ -78,7 +78,7 @@ class LogCleaning:
                         work = self._plan()
                     elif process.returncode is None:
                         process.kill()
-        except OSError as error:  # no process could be started, or it was gone before it was killed
+        except OSError as error:  # no process could be started, or it ended before it was killed
             log.error("cleaning_process_failed", reason=str(error))
             if work is not None:
                 self._fail(work, Failed(f"no cleaning process could be started: {error}", Fault.PASSING))
@@ -91,7 +91,7 @@ class LogCleaning:
         return work
 
     async def _clean(self, process: Process, work: Work) -> bool:
-        """One run; whether the process can take another."""
+        """Runs one cleaning. Returns True if the process can run another one."""
         begun_s = asyncio.get_running_loop().time()
         try:
             ended = await self._follow(process, work) if await self._make_durable(work) else None
@@ -105,18 +105,18 @@ class LogCleaning:
             self._cleaner.finished(work, ended)
             await self._checkpoint(work.partition.log.root)
             took_s = round(asyncio.get_running_loop().time() - begun_s, 3)
-            self._tell(work, "log_cleaned", dirty_ratio=round(work.ratio, 3), took_s=took_s, **ended._asdict())
+            self._log_event(work, "log_cleaned", dirty_ratio=round(work.ratio, 3), took_s=took_s, **ended._asdict())
             return True
         if isinstance(ended, Failed):
             self._fail(work, ended)
             return True
         self._cleaner.given_up(work)
-        self._tell(work, "cleaning_given_up")
+        self._log_event(work, "cleaning_given_up")
         return False
 
     def _fail(self, work: Work, failed: Failed) -> None:
         wait_ms = self._cleaner.failed(work, failed, self._now_ms())
-        self._tell(
+        self._log_event(
             work, "cleaning_failed", reason=failed.reason, fault=failed.fault.value, tried_again_after_ms=wait_ms
         )
 
@@ -130,8 +130,8 @@ class LogCleaning:
         self._cleaner.durable(work)
         return durable and (not work.is_first or await self._checkpoint(work.partition.log.root))
 
-    async def _lower(self) -> None:
-        """The files that say too much, before a log could grow to what they say."""
+    async def _write_lowered(self) -> None:
+        """Writes the checkpoint files whose entries are too high, before a log grows to these offsets."""
         for root in tuple(self._cleaner.lowered):
             self._cleaner.lowered.discard(root)
             if not await self._checkpoint(root):
@@ -147,7 +147,7 @@ class LogCleaning:
         return True
 
     async def _follow(self, process: Process, work: Work) -> Finished | Failed | None:
-        """Gives the job out and swaps in what comes back; None if the log changed so that the run is of no use."""
+        """Sends the job to the process and swaps in the results; None if the log changed so that the run is useless."""
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(work.job.to_json().encode() + b"\n")
@@ -166,14 +166,14 @@ class LogCleaning:
                 return None
 
     @staticmethod
-    def _tell(work: Work, event: str, **numbers: object) -> None:
+    def _log_event(work: Work, event: str, **numbers: object) -> None:
         tell = log.error if event == "cleaning_failed" else log.info
         tell(event, topic=work.partition.topic, partition=work.partition.index, **numbers)
 
 
 @contextlib.asynccontextmanager
 async def _worker() -> AsyncIterator[Process]:
-    """A cleaning process, gone at the end: its input ends, and after an error it is killed."""
+    """Starts a cleaning process, which ends with the block: its input is closed, and after an error it is killed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

@@ -1,6 +1,6 @@
-"""What a broker's image says of the whole cluster, for operators: counts, and partitions page by page.
+"""State of the whole cluster in a broker's metadata, for operators: counts, and partitions page by page.
 
-The counts are made once per image: a page that polls costs nothing while nothing changes.
+The counts are computed once for each version of the metadata: polling costs nothing while nothing changes.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ STATES: Final = ("all", "under_replicated", "offline", "under_min_isr", "moving"
 
 
 def in_sync(partition: PartitionImage, image: ClusterImage) -> tuple[int, ...]:
-    """The members of its ISR that live as they did when it was written."""
+    """Returns the members of the ISR whose brokers are alive, in the incarnation that joined it."""
     return tuple(id for id in partition.isr if is_same_incarnation(partition, image.brokers, id))
 
 
 def is_offline(partition: PartitionImage, image: ClusterImage) -> bool:
-    """Whether nobody can lead it at the moment."""
+    """True if the partition has no live leader."""
     return partition.leader == NO_LEADER or partition.leader not in image.brokers
 
 
 def is_undecided(partition: PartitionImage, image: ClusterImage) -> bool:
-    """Whether its leader is gone, be it for a moment, and the controller has not said who leads it from then on."""
+    """True if the leader is gone, even for a moment, and the controller has not elected another one."""
     return partition.leader != NO_LEADER and not is_same_incarnation(partition, image.brokers, partition.leader)
 
 
 def is_under_replicated(partition: PartitionImage, image: ClusterImage) -> bool:
-    """Whether a replica that should be in sync is not. One that is only just being added is not missed yet."""
+    """True if a replica is not in sync, apart from replicas that are being added."""
     expected = [id for id in partition.replicas if id not in partition.adding]
     present = in_sync(partition, image)
     return any(id not in present for id in expected)
 
 
 def is_under_min_isr(topic: TopicImage, partition: PartitionImage, image: ClusterImage) -> bool:
-    """True if a produce with acks=all is refused (REP-12). The number of replicas caps the setting, as it does for the
-    append.
+    """True if a produce with acks=all is rejected (REP-12). As for the append, the number of replicas is the upper
+    bound of the setting.
     """
     minimum = effective_minimum(int(topic.config.get(MIN_ISR_KEY, "1")), len(partition.replicas))
     return len(in_sync(partition, image)) < minimum
@@ -52,22 +52,22 @@ def is_under_min_isr(topic: TopicImage, partition: PartitionImage, image: Cluste
 
 @dataclass(slots=True)
 class ClusterReport:
-    """Keeps what it counted until the image is another one."""
+    """Report of one version of the metadata; the counts are kept until it changes."""
 
     _of: ClusterImage | None = None
     _counts: dict[str, Any] = field(default_factory=dict)
     _names: list[str] = field(default_factory=list)
 
     def counts(self, image: ClusterImage) -> dict[str, Any]:
-        """Topics, partitions, what is wrong with how many, and each broker's share."""
+        """Returns the numbers of topics, partitions and partitions in each bad state, and each broker's share."""
         self._inspect(image)
         return self._counts
 
     def page(self, image: ClusterImage, *, state: str, broker: int | None, after: str, limit: int) -> dict[str, Any]:
-        """The partitions in a state, and on a broker, that come after `topic/partition`, by name and index.
+        """Returns partitions in a state, and on a broker, that come after `topic/partition`, by name and index.
 
         Raises:
-            ValueError: there is no such state, or `after` names no partition.
+            ValueError: the state is unknown, or `after` names no partition.
         """
         if state not in STATES:
             raise ValueError(state)

@@ -1,4 +1,4 @@
-"""Connections as the admin port tells of them: by instance, refused and ended by cause."""
+"""Connection counters for the admin port: open by instance, refused and closed by cause."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from brokers.engine.telemetry.metrics import Sample
 
 
 def by_instance(listeners: Listeners) -> dict[str, int]:
-    """Of those that have any."""
+    """Returns the number of connections of each instance that has any."""
     return {group.name: group.count for group in listeners.groups() if group.count}
 
 

@@ -1,6 +1,6 @@
-"""Connections of an instance for the control plane, so many at a time: one answer is one turn of the loop.
+"""Connections of an instance for the control plane, in pages: one page is one turn of the event loop.
 
-What is told is what the connection keeps anyway; nothing is counted for it.
+The report has only what connections keep anyway.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from brokers.engine.network.connection import Connection
 from brokers.engine.network.listener import Listeners
 
 CONNECTIONS_PER_PAGE: Final = 500
-# Of a connection: number, address, user, client id, software and its version, route, ms since it came, requests, and 1
-# while nobody has signed in on it.
+# Number, address, user, client id, software and its version, route, age in ms, number of requests, and 1 while the
+# connection is not authenticated.
 ConnectionRow = list[Any]
 
 
 def connections_page(
     listeners: Listeners, instance_id: str, *, after: int, started_at_ms: int, now_ms: int
 ) -> dict[str, Any]:
-    """Lines of the connections with numbers above `after`, in order. `next` is the last number where there are more."""
+    """Returns the connections with numbers above `after`, in order. `next` is the last number if there are more."""
     found = nsmallest(
         CONNECTIONS_PER_PAGE + 1,
         (connection for connection in _connections(listeners, instance_id) if connection.number > after),
@@ -41,7 +41,7 @@ def connections_page(
 
 
 def close_connection(listeners: Listeners, instance_id: str, number: int) -> bool:
-    """Closes one connection of the instance; False where there is none of this number."""
+    """Closes one connection of the instance. Returns False if there is none of this number."""
     for connection in _connections(listeners, instance_id):
         if connection.number == number:
             listeners.end(connection, endings.CLOSED_BY_OWNER)
@@ -50,7 +50,7 @@ def close_connection(listeners: Listeners, instance_id: str, number: int) -> boo
 
 
 def _connections(listeners: Listeners, instance_id: str) -> list[Connection]:
-    """Those whose first request may come or has come, by any route of the instance."""
+    """Returns the connections of all routes of the instance that have finished their handshake."""
     group = listeners.group_of(instance_id)
     if group is None or group.is_protected:
         return []
@@ -59,7 +59,7 @@ def _connections(listeners: Listeners, instance_id: str) -> list[Connection]:
 
 
 def _cut(name: str) -> str:
-    """A client chooses its name, up to 32 kB; it is cut before it is looked through."""
+    """Truncates a client's name before it is normalised, since clients may choose names of up to 32 kB."""
     return counted_name(name[:NAME_CHARACTERS_MAX])
 
 

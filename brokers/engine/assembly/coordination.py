@@ -1,4 +1,4 @@
-"""Coordinators follow the image: what this broker leads of the state topics, it coordinates (GRP-1, TXN-1)."""
+"""Coordinators follow the metadata: a broker coordinates the state partitions that it leads (GRP-1, TXN-1)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class EngineLoop:
-    """`coordinators.runtime.Loop`. The time this process stood still does not count: nobody's heartbeat was read."""
+    """The `coordinators.runtime.Loop` of a broker. Its time excludes pauses, in which no heartbeat was read."""
 
     def __init__(self, services: BrokerServices, stall_detector: StallDetector) -> None:
         self._services = services
@@ -48,7 +48,7 @@ class EngineLoop:
 
 
 def charging_owners(services: BrokerServices) -> Callable[[Sequence[StateRecord], int], None]:
-    """What is appended for an instance is charged to it (`throttling.shares`)."""
+    """Returns the callback that charges appended state records to their instances (`throttling.shares`)."""
 
     def on_append(records: Sequence[StateRecord], batch_bytes: int) -> None:
         for instance_id, size_bytes in bytes_by_owner(records, batch_bytes).items():
@@ -60,14 +60,14 @@ def charging_owners(services: BrokerServices) -> Callable[[Sequence[StateRecord]
 
 
 class Coordination:
-    """Subscribes to the image: create it after whoever makes partitions follow it."""
+    """Coordinators of one broker. Create it after the parts that make partitions follow the metadata."""
 
     def __init__(self, services: BrokerServices, connect: Connect) -> None:
         self._services = services
         self.counts = Counts()
         loop = EngineLoop(services, services.storage.stall_detector)
         settings = services.coordination.settings
-        known = _Known(services.metadata.current)
+        known = _KnownNames(services.metadata.current)
         led = LedGroups(lambda: self._groups.partitions)
         self._groups: Runtime[GroupMachine] = Runtime(
             topic=settings.groups_topic.name,
@@ -90,7 +90,7 @@ class Coordination:
         self._services.storage.leadership_checks.check()
 
     def follow(self) -> None:
-        """Takes up what is led by now. Logs of the state topics are made some at a time, after the image."""
+        """Starts and stops coordinators by the current leaderships. Logs of the state topics may be created later."""
         for runtime in self._runtimes:
             self._follow(runtime)
 
@@ -112,7 +112,7 @@ class Coordination:
         runtime.awaited = frozenset(awaited)
 
     def _forget(self, before: ClusterImage, after: ClusterImage) -> None:
-        """What was committed for topics and instances that are gone goes with them (GRP-27)."""
+        """Deletes the offsets of deleted topics and instances (GRP-27)."""
         if before.topics is not after.topics:
             gone = [name for name, topic in before.topics.items() if _has_ended(after, name, topic.topic_id)]
             if gone:
@@ -130,7 +130,9 @@ class Coordination:
             shard.act(lambda machine, now: machine.removals.instance_deleted(now, instance_id))
 
     async def _forget_in_zookeeper(self) -> None:
-        """Offsets that old consumers of deleted instances kept there; what fails is tried with the next deletion."""
+        """Deletes offsets of old consumers of deleted instances in ZooKeeper; failures are retried at the next
+        deletion.
+        """
         try:
             await self._services.metadata.store.remove_orphaned_legacy_offsets()
         except ClusterError as error:
@@ -140,7 +142,7 @@ class Coordination:
         periodic.every(TRIM_INTERVAL_S, self._transactions.trim)
 
     def close(self) -> None:
-        """Whoever waits is told to look for the next coordinator."""
+        """Ends all waiting requests, whose clients look for the next coordinator."""
         for runtime in self._runtimes:
             for index in runtime.held():
                 runtime.resign(index)
@@ -152,8 +154,8 @@ def _has_ended(image: ClusterImage, name: str, topic_id: bytes) -> bool:
     return image.has_lost_topic(name) or (topic is not None and topic.topic_id != topic_id)
 
 
-class _Known:
-    """`coordinators.groups.removals.Known`."""
+class _KnownNames:
+    """The `coordinators.groups.removals.Known` of a broker."""
 
     def __init__(self, current: CurrentImage) -> None:
         self._current = current

@@ -1,7 +1,7 @@
-"""What coordinators did, counted out of the records they replay: a rebalance or a transaction is what is written.
+"""Counters of the coordinators, derived from the records that they replay: what was written counts.
 
-The machines of `coordinators` decide and know of no metrics; these are the same machines that look at each record once
-more after it was replayed. What was read at load is not counted again: it was counted where it happened.
+The state machines of `coordinators` have no metrics; these subclasses examine each record again after it was replayed.
+Records read at load are not counted: they were counted where they were written.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from brokers.engine.telemetry.metrics import Sample
 _STATUS_AT: Final = 16  # the byte of a transaction's value that is its state
 _VERSION_AT: Final = slice(0, 2)
 _GROUP_KEY: Final = GROUP_KEY_VERSION.to_bytes(2, "big")
-# A transaction that is open for longer than its time-out and this much more hangs: a round should have ended it.
+# A transaction that stays open this long after its timeout is stuck: a timeout round should have aborted it.
 OVERDUE_AFTER_MS: Final = 60_000
 
 
 @dataclass(slots=True)
 class Counts:
-    """Since the process started."""
+    """Counters since the start of the process."""
 
     rebalances: int = 0
     offsets_committed: int = 0
@@ -44,7 +44,7 @@ class Counts:
 
 
 class CountedGroups(GroupMachine):
-    """Counts offsets that are committed, and generations with members: each is the end of a rebalance."""
+    """Counts committed offsets, and generations with members, each of which is the end of a rebalance."""
 
     def __init__(self, counts: Counts, *args: Any) -> None:
         super().__init__(*args)
@@ -56,7 +56,7 @@ class CountedGroups(GroupMachine):
             if key[_VERSION_AT] != _GROUP_KEY:
                 self._counts.offsets_committed += value is not None
             else:
-                # In another state it is a static member under another id, or that nobody is left.
+                # In another state it is a static member with a new id, or an empty group.
                 group = self.groups.get(bytes(key[4:]).decode("utf-8", "replace"))
                 self._counts.rebalances += group is not None and group.state is GroupState.COMPLETING
         super().replay(key, value, offset, producer_id)
@@ -68,14 +68,14 @@ class CountedGroups(GroupMachine):
 
 
 class CountedTransactions(TransactionMachine):
-    """Counts transactions by how they begin and end, and knows since when those are open that are."""
+    """Counts transactions by their start and outcome, and keeps the deadlines of open ones."""
 
     def __init__(self, counts: Counts, *args: Any) -> None:
         super().__init__(*args)
         self._counts = counts
         self._is_live = False
         self._timing_out: set[bytes] = set()
-        # Key of the record -> wall time in ms at which the transaction is over its time-out.
+        # Wall time in ms at which the transaction exceeds its timeout, by the key of its record.
         self.ends_ms: dict[bytes, int] = {}
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
@@ -95,11 +95,11 @@ class CountedTransactions(TransactionMachine):
 
     def _began(self, key: bytes, value: bytes) -> None:
         if key in self.ends_ms:
-            return  # one more partition of the same transaction
+            return  # another partition of the same transaction
         try:
             metadata = decode_value("", value)
         except UnknownFormat:
-            return  # said by whoever replays it
+            return  # reported by the replay
         self.ends_ms[key] = metadata.start_ms + metadata.timeout_ms
         self._counts.begun += self._is_live
 
@@ -116,13 +116,13 @@ class CountedTransactions(TransactionMachine):
 
 
 def overdue(transactions: Runtime[Any], now_ms: int) -> int:
-    """Open transactions of these coordinators that hang."""
+    """Returns the number of stuck transactions of these coordinators."""
     ends_ms = (end for shard in transactions.shards() for end in shard.machine.ends_ms.values())
     return sum(1 for end in ends_ms if now_ms > end + OVERDUE_AFTER_MS)
 
 
 def samples(counts: Counts, groups: Runtime[Any], transactions: Runtime[Any], now_ms: int) -> Iterator[Sample]:
-    """For `/metrics`. Gauges are of what this broker coordinates, so that a sum over brokers is the cluster's."""
+    """Yields the samples for `/metrics`. Gauges cover what this broker coordinates, so that brokers can be added up."""
     by_state: Counter[GroupState] = Counter()
     members = 0
     for shard in groups.shards():

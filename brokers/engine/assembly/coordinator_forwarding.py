@@ -1,4 +1,4 @@
-"""How this broker passes on what is for a coordinator beyond an instance's brokers (`handlers.forwarding`)."""
+"""Connections for forwarding to coordinators outside of an instance's brokers (`groups.coordinator_forwarding`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SWEEP_INTERVAL_S: Final = 5.0
 
 
 class CoordinatorForwarding:
-    """Follows the image; `handlers.context.Forwarder` of the engine."""
+    """The `handlers.services.Forwarder` of a broker; it follows the metadata."""
 
     def __init__(self, services: BrokerServices, connect: ConnectFor) -> None:
         self._forwarders = Forwarders(connect=connect, monotonic_ms=services.clock.monotonic_ms)
@@ -40,7 +40,7 @@ class CoordinatorForwarding:
         version: int,
         message: Any,
     ) -> Any:
-        assert principal.instance_id is not None, "the cluster itself asks coordinators by itself"
+        assert principal.instance_id is not None, "requests of the cluster itself are not forwarded"
         is_owner = isinstance(address, Owners)
         client = "" if is_owner else PassedOn(str(address), principal.user).authorization_id
         forwarded_identity = ForwardedIdentity(principal.instance_id, client)
@@ -50,7 +50,7 @@ class CoordinatorForwarding:
             raise ForwardingFailed(str(error)) from error
 
     def sweep(self) -> None:
-        """Call every SWEEP_INTERVAL_S."""
+        """Closes idle connections; called every SWEEP_INTERVAL_S."""
         self._forwarders.sweep()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Looks each second how much every log directory's volume has free, and tells operators when it is nearly full."""
+"""Measures the free space of every log directory's volume each second, and logs when it is nearly full."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ MEASURE_INTERVAL_S: Final = 1.0
 
 
 class DiskFloor:
-    """`floor_bytes`: what the operator set, 0 = the default (`capacity.disk_space`)."""
+    """Free space of the log directories. `floor_bytes` is the operator's setting; 0 is the default
+    (`capacity.disk_space`).
+    """
 
     def __init__(self, table: PartitionTable, floor_bytes: int) -> None:
         self._table = table
@@ -43,7 +45,7 @@ class DiskFloor:
 
 
 def floor_from_overrides(effective: Mapping[str, str]) -> int:
-    """Raises SettingsWrong."""
+    """Returns the setting in bytes. Raises SettingsWrong."""
     value = effective.get(FREE_BYTES, "0")
     if not value.isascii() or not value.isdigit():
         raise SettingsWrong(f"{FREE_BYTES} is not a number of bytes: {value!r}")

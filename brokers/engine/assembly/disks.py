@@ -1,4 +1,4 @@
-"""What comes round for the logs: retention and what goes with it, flushes, and the word that a disk is gone (LOG-3)."""
+"""Periodic work on logs: retention and other maintenance, flushes, and the reaction to a failed disk (LOG-3)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ log = structlog.get_logger(__name__)
 
 MAINTENANCE_INTERVAL_S: Final = 5.0
 FLUSH_INTERVAL_S: Final = 30.0
-# `replica.high.watermark.checkpoint.interval.ms`
+# Kafka's setting `replica.high.watermark.checkpoint.interval.ms`.
 HIGH_WATERMARK_INTERVAL_S: Final = 5.0
-# How exactly `flush.messages` and `flush.ms` are kept.
+# Accuracy of `flush.messages` and `flush.ms`.
 FLUSH_DUE_INTERVAL_S: Final = 1.0
-# The rest waits until ports are closed.
+# Maximum time for closing logs early; the rest is closed after the ports.
 EARLY_CLOSE_S_MAX: Final = 10.0
 SHORTAGE_REPORTED_EVERY_MS: Final = 60_000
 
 
 class Disks:
-    """`fail` ends the process with a reason."""
+    """Periodic work on the logs of one broker. `fail` ends the process with a reason."""
 
     def __init__(self, table: PartitionTable, now_ms: Callable[[], int], fail: Callable[[str], None]) -> None:
         self._table = table
@@ -50,7 +50,7 @@ class Disks:
         return self._table.flusher.plan_due_flush(self._now_ms())
 
     async def close_followed(self) -> None:
-        """What is not led here is closed and on disk, while ports still answer: hundreds of logs take seconds."""
+        """Flushes and closes logs that this broker does not lead while ports are open: many logs take seconds."""
         until_s = asyncio.get_running_loop().time() + EARLY_CLOSE_S_MAX
         async with self._flushing:
             while asyncio.get_running_loop().time() < until_s:
@@ -79,14 +79,14 @@ class Disks:
             if directory not in self._reported:
                 self._reported.add(directory)
                 log.error("log_directory_offline", directory=str(directory), reason=reason)
-        self._tell_shortage(self._now_ms())
+        self._log_shortage(self._now_ms())
         try:
             yield from self._table.maintenance(self._now_ms(), removing=False)
         except NoUsableDirectory as failure:
             self._fail(f"no log directory is left: {failure}")
 
-    def _tell_shortage(self, now_ms: int) -> None:
-        """Once in a while, however many requests were answered that they may try again."""
+    def _log_shortage(self, now_ms: int) -> None:
+        """Logs a shortage of descriptors at a limited rate, whatever the number of requests that it failed."""
         files = self._table.files
         if files.shortages and not 0 <= now_ms - self._shortage_reported_ms < SHORTAGE_REPORTED_EVERY_MS:
             log.warning("storage_short_of_descriptors", times=files.shortages, last=files.shortage)
@@ -94,7 +94,7 @@ class Disks:
             files.shortages = 0
 
     async def _flush(self, plan: Callable[[], FlushBatch | HighWatermarksBatch | None]) -> None:
-        # One at a time: all kinds write the same checkpoints.
+        # One at a time, since all kinds of flushes write the same checkpoints.
         async with self._flushing:
             batch = plan()
             if batch is not None:
@@ -102,7 +102,7 @@ class Disks:
                 batch.finish()
 
     async def forget_deleted(self) -> bool:
-        """Has the checkpoint files forget deleted partitions; whether all could be written."""
+        """Removes deleted partitions from the checkpoint files. Returns True if all files could be written."""
         async with self._flushing:
             batch = self._table.flusher.plan_checkpoints()
             if batch is None:
@@ -118,5 +118,5 @@ class Disks:
         try:
             await asyncio.to_thread(batch.run)
         finally:
-            batch.stop()  # a broker that stops does not wait until gigabytes are unlinked
+            batch.stop()  # a stopping broker does not wait for the deletion of gigabytes
         batch.finish()

@@ -1,7 +1,7 @@
-"""Settings that change while the broker runs: what the image says of them is handed to whoever goes by it (QUO-60).
+"""Dynamic settings: changes of the broker's settings in the metadata are passed to the parts that use them (QUO-60).
 
-Subscribed before everybody else, so that an image's partitions are made with its settings. A value that cannot be is
-logged and ignored (QUO-75), and so are values that cannot be together: what was in force before stays.
+The subscription is the first one, so that new partitions are created with the new settings. Invalid values are logged
+and ignored (QUO-75), and so are invalid combinations: the former values stay in effect.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ log = structlog.get_logger(__name__)
 Effective = Mapping[str, str]
 
 
-class _Taker:
-    """`apply` is called with what `parse` makes of the settings whenever that is something else than before."""
+class _SettingsUser:
+    """A user of settings: `apply` is called with the result of `parse` whenever it changes."""
 
     def __init__(self, parse: Callable[[Effective], Any], apply: Callable[[Any], object], present: Effective) -> None:
         self.parse = parse
@@ -43,7 +43,7 @@ class _Taker:
         self._present = parse(present)
 
     def take(self, effective: Effective) -> None:
-        """Raises SettingsWrong."""
+        """Parses the settings, and applies the result if it changed. Raises SettingsWrong."""
         wanted = self.parse(effective)
         if wanted != self._present:
             self._present = wanted
@@ -51,29 +51,29 @@ class _Taker:
 
 
 class DynamicSettings:
-    """Keeps `engine.broker_layers` in step with the image."""
+    """Keeps `MetadataServices.broker_layers` up to date with the metadata."""
 
     def __init__(self, config: EngineConfig, services: BrokerServices) -> None:
         self._services = services
         self._broker_id = config.broker_id
-        self._takers: list[_Taker] = []
+        self._takers: list[_SettingsUser] = []
         self._ignored: dict[str, str] = {}
         services.metadata.broker_layers = BrokerLayers(static=_static(config))
         services.metadata.check_settings = self.check
         services.metadata.current.subscribe(self._on_image)
 
     def give(self, parse: Callable[[Effective], Any], apply: Callable[[Any], object]) -> None:
-        """`parse` raises SettingsWrong for what cannot be together; what it makes of the static settings is what is in
-        force so far.
+        """Registers a user of settings. `parse` raises SettingsWrong for invalid combinations; its result for the
+        static settings is what is in effect so far.
         """
         layers = self._services.metadata.broker_layers
-        taker = _Taker(parse, apply, layers.static)
+        taker = _SettingsUser(parse, apply, layers.static)
         self._takers.append(taker)
-        _hand(taker, layers.effective)
+        _apply_to(taker, layers.effective)
 
     def check(self, effective: Effective) -> None:
-        """Raises SettingsWrong for settings that somebody could not go by, unless that is no worse than it is: who
-        puts one thing right need not put all right.
+        """Checks new settings. Raises SettingsWrong if a user cannot apply them, unless it has the same fault already:
+        a change that corrects one setting need not correct all.
         """
         present = self._services.metadata.broker_layers.effective
         for taker in self._takers:
@@ -97,7 +97,7 @@ class DynamicSettings:
         changed = [key for key in {*was, *effective} if was.get(key) != effective.get(key)]
         log.info("broker_settings_changed", values={key: effective.get(key) for key in sorted(changed)})
         for taker in self._takers:
-            _hand(taker, effective)
+            _apply_to(taker, effective)
 
     def _usable(self, whose: str, values: Effective, ignored: dict[str, str]) -> dict[str, str]:
         kept, reasons = broker_settings.usable(values)
@@ -108,8 +108,8 @@ class DynamicSettings:
         return kept
 
 
-def _fault(taker: _Taker, effective: Effective) -> str | None:
-    """Why these cannot be together, None if they can."""
+def _fault(taker: _SettingsUser, effective: Effective) -> str | None:
+    """Returns the fault in a combination of settings, None without one."""
     try:
         taker.parse(effective)
     except SettingsWrong as error:
@@ -117,7 +117,7 @@ def _fault(taker: _Taker, effective: Effective) -> str | None:
     return None
 
 
-def _hand(taker: _Taker, effective: Effective) -> None:
+def _apply_to(taker: _SettingsUser, effective: Effective) -> None:
     try:
         taker.take(effective)
     except SettingsWrong as error:
@@ -125,7 +125,7 @@ def _hand(taker: _Taker, effective: Effective) -> None:
 
 
 def _static(config: EngineConfig) -> dict[str, str]:
-    """With what the broker was started, under the names that operators know."""
+    """Returns the settings that the broker was started with, under the names that operators use."""
     result = dict(config.overrides)
     result["broker.id"] = str(config.broker_id)
     result["log.dirs"] = ",".join(str(directory) for directory in config.data_dirs)
@@ -134,7 +134,7 @@ def _static(config: EngineConfig) -> dict[str, str]:
     return result
 
 
-# --- who goes by what -------------------------------------------------------------------------------------------------
+# --- users of settings ------------------------------------------------------------------------------------------------
 
 _RATES: Final = (LEADER_RATE, FOLLOWER_RATE)
 
@@ -142,7 +142,7 @@ _RATES: Final = (LEADER_RATE, FOLLOWER_RATE)
 def plug(
     dynamic: DynamicSettings, services: BrokerServices, replication: Replication, controller: ControllerLoop
 ) -> None:
-    """Everybody but the cleaner, which runs only where it is enabled."""
+    """Registers all users but the cleaner, which runs only if it is enabled."""
 
     def use_defaults(defaults: dict[str, str]) -> None:
         topics = services.metadata.current.image.topics
@@ -150,7 +150,7 @@ def plug(
         services.storage.table.use_defaults(defaults, lambda name: topics[name].config if name in topics else {})
 
     def use_rates(rates: tuple[int, int]) -> None:
-        """On the throttles there are: what was copied lately counts against what holds from here on (QUO-7)."""
+        """Changes the existing throttles, so that recent replication counts against the new rates (QUO-7)."""
         services.storage.replication_throttle.limit_bytes_per_s, replication.follower_throttle.limit_bytes_per_s = rates
 
     def use_verification(is_on: bool) -> None:

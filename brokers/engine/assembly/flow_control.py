@@ -1,9 +1,9 @@
-"""Each second this broker reports to the flow master what clients moved and wanted, and is answered its shares
-(CKA-22).
+"""Reports of this broker to the flow master: each second the traffic and the demand of clients; the response has its
+shares (CKA-22).
 
-The flow master is asked over a connection of its own; where this broker is the flow master it answers itself. Reports
-leave at whole seconds of the wall clock, so that those of all brokers are about the same time, and half way between
-them for limits whose demand moves. A share that moved is reported again at once: others wait for what it gave up.
+The flow master is reached over a separate connection; a broker that is the flow master answers itself. Reports are sent
+at whole seconds of the wall clock, so that those of all brokers cover the same time, and half-way between them for
+limits whose demand changes. A share that changed is reported again at once, since other brokers wait for what it freed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 LINES_MAX: Final = 200
 REPORT_TIMEOUT_MS: Final = 2_000
-# What moved is said so soon, and whoever waits for others asks again so soon; so often in an interval.
+# Minimum interval after a change; retry interval while waiting for others; maximum number of reports in an interval.
 SAY_PAUSE_S: Final = 0.02
 ASK_PAUSE_S: Final = 0.1
 FOLLOW_UPS_MAX: Final = 6
@@ -46,7 +46,7 @@ Due = list[tuple[FlowKey, FlowShare]]
 
 
 class FlowControl:
-    """Create it behind `Bandwidth`, whose layouts it uses."""
+    """Reports of one broker, and the flow master's part. Create it after `Bandwidth`, whose layouts it uses."""
 
     def __init__(
         self, services: BrokerServices, connect: Connect, election: FlowMasterElection, bandwidth: Bandwidth
@@ -62,7 +62,7 @@ class FlowControl:
         )
         self._broker_epoch = -1
         self._sequence = 0
-        # Shares that the flow master gave, and those of them that are to be reported again soon.
+        # Shares granted by the flow master, and those among them to be reported again soon.
         self._given: dict[FlowKey, FlowShare] = {}
         self._pending: dict[FlowKey, FlowShare] = {}
         self._ledger: FlowLedger | None = None
@@ -88,7 +88,8 @@ class FlowControl:
     def close(self) -> None:
         self._peers.close()
 
-    # -- what is known here --------------------------------------------------------------------------------------------
+    # -- state
+    # -------------------------------------------------------------------------------------------------------------
 
     @property
     def is_flow_master(self) -> bool:
@@ -96,11 +97,11 @@ class FlowControl:
 
     @property
     def limits_shared_out(self) -> int:
-        """As flow master; 0 of everybody else."""
+        """Returns the number of limits that this broker shares out; 0 if it is not the flow master."""
         return len(self._ledger) if self._ledger is not None and self.is_flow_master else 0
 
     def given(self) -> Iterator[tuple[str, str, FlowShare]]:
-        """Instance, direction and share of each bandwidth that follows demand here."""
+        """Yields instance, direction and share of each bandwidth that follows demand here."""
         for (instance_id, direction, key), flow in self._given.items():
             if not key:
                 yield instance_id, DIRECTION_NAMES[direction], flow
@@ -135,11 +136,11 @@ class FlowControl:
                 await self._report(list(self._pending.items()))
 
     def _until_next_s(self) -> float:
-        """A little later: timers may ring early, and an interval is reported once."""
+        """Returns the seconds to the next report, a little late, since timers may fire early."""
         return (REPORT_MS - self._services.clock.now_ms() % REPORT_MS) / 1000 + LATER_S
 
     async def _measure(self, is_whole: bool) -> Due:
-        """Closes the interval of everything, or of what moves; what there is to report of it."""
+        """Closes the interval of all limits, or of those that change. Returns what has to be reported."""
         due: Due = []
         monotonic_ms = self._services.clock.monotonic_ms
         now_ms = monotonic_ms()
@@ -166,7 +167,7 @@ class FlowControl:
             self.reports_answered += 1
 
     async def _send(self, image: ClusterImage, due: Due) -> bool:
-        """Whether the flow master answered."""
+        """Sends a report. Returns True if the flow master answered."""
         self._sequence += 1
         asked_ms = self._services.clock.monotonic_ms()
         request = ReportFlowRequest(
@@ -224,7 +225,7 @@ class FlowControl:
     # -- as flow master ------------------------------------------------------------------------------------------------
 
     def answer(self, request: ReportFlowRequest) -> ReportFlowResponse:
-        """Answers a broker's report; it is `AccountingServices.report_flow`."""
+        """Answers a broker's report; connected as `AccountingServices.report_flow`."""
         image, now_ms, epoch = (
             self._services.metadata.current.image,
             self._services.clock.monotonic_ms(),

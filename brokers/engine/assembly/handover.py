@@ -1,7 +1,7 @@
-"""Controlled shutdown (REP-34): a broker that is about to stop first gives away what somebody else can take.
+"""Controlled shutdown (REP-34): a broker that is about to stop first hands over what other brokers can take.
 
-It says so in its registration; the controller moves its leaderships and takes it out of the ISRs, and the image shows
-when that is done. What nobody else is in sync with cannot be given away, and is not waited for.
+Its registration says that it stops; the controller moves its leaderships and removes it from the ISRs, and the metadata
+shows when that is done. Partitions without another in-sync replica cannot be handed over, and are not waited for.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ log = structlog.get_logger(__name__)
 
 
 def could_be_given_away(image: ClusterImage, broker_id: int) -> Iterator[PartitionImage]:
-    """Partitions this broker leads while another in-sync replica lives and stays, and those where it is in sync with a
-    leader that does.
+    """Yields the partitions that this broker leads and another live in-sync replica can lead, and those where it is in
+    sync with a leader that stays.
     """
     staying = {id for id, broker in image.brokers.items() if not broker.stopping and id != broker_id}
     for topic in image.topics.values():
@@ -37,10 +37,10 @@ def could_be_given_away(image: ClusterImage, broker_id: int) -> Iterator[Partiti
 
 
 async def hand_over(session: ClusterSession, current: CurrentImage, broker_id: int, timeout_s: float) -> bool:
-    """Answers whether nothing is left that somebody else could take. Never longer than `timeout_s`: a broker that
-    cannot hand over stops all the same, and the others find out as they would of its death.
+    """Returns True if nothing is left to hand over. It never takes longer than `timeout_s`: a broker that cannot hand
+    over stops all the same, and the others react as to its failure.
 
-    Also who has nothing to give says that it stops, so that nobody takes it into an ISR in its last moment.
+    A broker without anything to hand over announces its stop as well, so that it is not added to an ISR at the end.
     """
     if not any(id != broker_id for id in current.image.brokers):
         return True

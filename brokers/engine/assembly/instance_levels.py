@@ -1,4 +1,4 @@
-"""What instances have on this broker, for their usage."""
+"""Levels of instances on this broker (stored bytes, partitions, connections) for usage reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from brokers.engine.throttling.levels import InstanceLevels
 def levels_of(
     instance_ids: Iterable[str], use: StorageUse, groups: Iterable[ListenerGroup]
 ) -> dict[str, InstanceLevels]:
-    """Takes the peaks of connections: those of the next time begin with what is open now."""
+    """Returns the levels of the instances, and resets the peaks of connections to the number of open ones."""
     peaks = {group.name: group.take_peak() for group in groups}
     return {
         instance_id: InstanceLevels(

@@ -1,5 +1,5 @@
-"""How this broker and the other processes of its installation know each other: certificates of their own authority, and
-the secret of before them as long as a broker of the cluster has none (decision 106).
+"""Mutual authentication of this broker and the other processes of its installation: certificates of their own
+authority, and the older secret as long as a broker of the cluster has no certificate (decision 106).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INTERNAL_LISTENER: Final = "internal"
 
 
 class InternalSecurity:
-    """Of one broker process: the rules of its internal listener, and its links to the others'."""
+    """Internal security of one broker process: the rules of its internal listener, and its links to other brokers."""
 
     def __init__(self, config: EngineConfig, loop: asyncio.AbstractEventLoop) -> None:
         self._config = config
@@ -51,7 +51,7 @@ class InternalSecurity:
         self._files = (config.internal_certificate_file, config.internal_ca_file)
         self._read: tuple[tuple[int, int], ...] = ()
         self._server: ssl.SSLContext | None = None
-        # As a client, and towards who is on the same machine.
+        # Contexts as a client, for other machines and for this machine.
         self._clients: tuple[ssl.SSLContext, ssl.SSLContext] | None = None
         self._listener: Listener | None = None
         self._peer_tls = PeerTls(loop, config.cluster_id, self._client_context) if self.has_tls else None
@@ -69,13 +69,14 @@ class InternalSecurity:
 
     @property
     def accepts_secret(self) -> bool:
-        """Whether the cluster's secret opens anything; one that is "" never does."""
+        """True if the cluster's secret is accepted; an empty one never is."""
         return self._config.internal_security != MUTUAL_TLS or self._are_others_of_before
 
-    # -- who comes ----------------------------------------------------------------------------------------------------
+    # -- incoming
+    # ---------------------------------------------------------------------------------------------------------
 
     def bind(self, services: BrokerServices, listeners: Listeners) -> Listener:
-        """Takes the internal port. Raises OSError."""
+        """Binds the internal port. Raises OSError."""
         config = self._config
 
         def by_secret(connection: Connection) -> SaslSession:
@@ -106,11 +107,11 @@ class InternalSecurity:
         return self._listener
 
     def admin_rules(self) -> ListenerRules:
-        """Of the admin port, where who speaks no TLS is told of health (`admin_rights`)."""
+        """Returns the rules of the admin port, where peers without TLS may ask for health (`admin_rights`)."""
         return ListenerRules(tls=self.server_context, admits_plaintext=_always) if self.has_tls else OPEN_TO_ALL
 
     def on_image(self, _before: ClusterImage, image: ClusterImage) -> None:
-        """Whoever came by the secret goes when the last broker that needed it has become another one."""
+        """Closes connections that used the secret when no broker of the cluster needs it any more."""
         accepted_it = self.accepts_secret
         self._are_others_of_before = any(not broker.has_tls for broker in image.brokers.values())
         if not self.has_tls or accepted_it == self.accepts_secret:
@@ -128,22 +129,24 @@ class InternalSecurity:
             if isinstance(connection, Connection) and _came_by_secret(connection.session):
                 self._listener.end(connection, endings.NOT_ALLOWED)
 
-    # -- to whom it goes ----------------------------------------------------------------------------------------------
+    # -- outgoing
+    # ---------------------------------------------------------------------------------------------------------
 
     def link(self, broker: BrokerInfo, owner: LinkOwner) -> SocketLink:
-        """As the cluster itself."""
+        """Returns a link in the name of the cluster itself."""
         return self._link(broker, owner, CLUSTER_USER, "")
 
     def link_for(self, broker: BrokerInfo, owner: LinkOwner, forwarded_identity: ForwardedIdentity) -> SocketLink:
-        """For a client of an instance."""
+        """Returns a link in the name of a client of an instance."""
         return self._link(broker, owner, *forwarded_identity)
 
     def _link(self, broker: BrokerInfo, owner: LinkOwner, user: str, passing_on_for: str) -> SocketLink:
-        """To a broker of before certificates with the secret, if it says so in its registration."""
+        """Returns a link that uses the secret towards brokers whose registration has no TLS."""
         tls = self._peer_tls if broker.has_tls else None
         return SocketLink(broker, owner, self._config.control_secret, self._loop, user, passing_on_for, tls)
 
-    # -- keys ---------------------------------------------------------------------------------------------------------
+    # -- certificates
+    # -----------------------------------------------------------------------------------------------------
 
     def server_context(self) -> ssl.SSLContext:
         assert self._server is not None, "it was read at the start"
@@ -154,7 +157,7 @@ class InternalSecurity:
         return self._clients[is_on_this_machine]
 
     def reload(self) -> None:
-        """Takes up another certificate. One that cannot be used leaves the one before in force. To be called often."""
+        """Reloads a replaced certificate, and keeps the former one if the new one is unusable. Called often."""
         certificate, authority = self._files
         if certificate is None or authority is None:
             return
@@ -166,7 +169,7 @@ class InternalSecurity:
             server, client = _server_context(certificate, authority), _client_context(certificate, authority)
             near = _client_context(certificate, authority)
             near.set_alpn_protocols([IN_CLEAR])
-        except (OSError, ValueError) as error:  # ssl's own errors are OSErrors
+        except (OSError, ValueError) as error:  # ssl's errors are OSErrors
             log.error("internal_certificate_not_usable", file=certificate.name, reason=str(error))
         else:
             self._server, self._clients = server, (client, near)
@@ -190,7 +193,7 @@ def _always() -> bool:
 def _server_context(certificate: Path, authority: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_up(context, certificate, authority)
-    # A ticket is of no use to a peer that stays, and would come behind the handshake unasked.
+    # Tickets are useless for peers that stay connected, and would arrive unexpectedly after the handshake.
     context.num_tickets = 0
     context.set_alpn_protocols([IN_CLEAR])
     return context
@@ -198,7 +201,7 @@ def _server_context(certificate: Path, authority: Path) -> ssl.SSLContext:
 
 def _client_context(certificate: Path, authority: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Who it is, its certificate says by its role and number, not by a host's name.
+    # The certificate identifies a process by its role and number, not by a host name.
     context.check_hostname = False
     _set_up(context, certificate, authority)
     return context

@@ -1,4 +1,4 @@
-"""What the log says of long turns of the event loop: a line a second at most, for whoever caused the last one."""
+"""Log of long turns of the event loop: at most a line each second, for the last one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def api_name(api_key: int) -> str:
 
 
 class LongTurnLog:
-    """`suppressed`: turns since the last line that got none."""
+    """Rate-limited log of long turns. A line has the number of turns suppressed since the line before."""
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms

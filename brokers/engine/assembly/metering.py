@@ -1,4 +1,4 @@
-"""Usage reports on their way into `__usage`, the partition of it that this broker leads.
+"""Usage reports of this broker, written to the partition of `__usage` that it leads.
 
 A report is written in steps of a few milliseconds: an instance has up to 10,000 counters, and a client can change all
 of them between two reports.
@@ -27,8 +27,8 @@ from brokers.engine.throttling.usage import ReportHead, reports
 
 log = structlog.get_logger(__name__)
 
-# A batch stays below the default `max.message.bytes`. An event is about 150 bytes long; a client id of rare characters
-# makes it several thousand.
+# A batch stays below the default `max.message.bytes`. An event takes about 150 bytes; with a client id of rare
+# characters it takes several thousand.
 EVENTS_PER_BATCH_MAX: Final = 100
 EVENT_BYTES_PER_BATCH_MAX: Final = 524_288
 _PRODUCE_VERSION = 11
@@ -36,9 +36,9 @@ ACKS_LEADER = 1
 
 
 class Metering:
-    """`broker_epoch` is that of the process's first registration: counters began with it, and a later session of the
-    same process goes on with the same counters. `levels` is asked once a minute what each instance has. `charge` is
-    called with the time of the loop that an instance's events took: its id, begin and end in seconds.
+    """Writes usage reports. `broker_epoch` is that of the process's first registration: its counters began then, and
+    continue in later sessions of the process. `levels` is called once a minute for the levels of instances. `charge` is
+    called with the event loop time of an instance's events: its id, start and end in seconds.
     """
 
     def __init__(
@@ -73,24 +73,22 @@ class Metering:
             self._kept.registered(broker_epoch)
 
     def keep(self) -> None:
-        """Call when the log directories are this process's own: counters made from here on outlive it."""
+        """Opens the counters on disk, which outlive the process. Call it when the log directories are locked."""
         self._unreported = self._kept.open(self._clock.now_ms())
 
     def finish(self) -> None:
-        """The last report of a process that stops. What could not be said is left to the next one."""
+        """Writes the last report of a stopping process. Usage that cannot be reported is left to the next process."""
         if self.broker_epoch is not None:
             self._sample_levels(self._clock.now_ms())
         if run_to_end(self._steps()):
             self._kept.discard()
 
     async def report(self) -> bool:
-        """Appends what changed. Returns False if there was something to say and nowhere to say it; it is said next
-        time.
-        """
+        """Appends the changed counters. Returns False if the topic is not writable; they are in the next report."""
         return await self._turns.all_of(self._steps())
 
     def _steps(self) -> Generator[None, None, bool]:
-        """The steps of a report, and its result. What is counted meanwhile is in this report or in the next one."""
+        """Yields between the steps of a report, and returns its result. New usage is in this or the next report."""
         if self.broker_epoch is None:
             return False
         now_ms = self._clock.now_ms()
@@ -128,13 +126,13 @@ class Metering:
 
     def _sample_levels(self, now_ms: int) -> None:
         self._sampled_minute = now_ms // LEVEL_INTERVAL_MS
-        found = self._level_meters.sample(self._levels(), monotonic_ms=self._clock.monotonic_ms(), now_ms=now_ms)
-        for instance_id, level, amount in found:
+        events = self._level_meters.sample(self._levels(), monotonic_ms=self._clock.monotonic_ms(), now_ms=now_ms)
+        for instance_id, level, amount in events:
             self._accountings.of(instance_id).usage.counter("", "", "", level).add(amount)
 
     def _report_unreported(self, unreported: UnreportedUsage, now_ms: int) -> Generator[None, None, bool]:
-        """Steps that report what an earlier incarnation had counted and not reported, in its name. Said twice it counts
-        once. Returns False if it has to be tried again.
+        """Reports the unreported usage of an earlier process of this broker, in its name; a repetition counts once.
+        Returns False if it has to be retried.
         """
         broker_epoch, count = 0, 0
         try:
@@ -145,7 +143,7 @@ class Metering:
                 broker_epoch, count = events[0].broker_epoch, count + len(events)
                 yield
             unreported.discard()
-        except OSError as error:  # the next run tries again
+        except OSError as error:  # the next report retries
             log.error("usage_left_unreadable", file=str(unreported.counters), reason=str(error))
         if count:
             log.info("usage_of_an_earlier_run_reported", broker_epoch=broker_epoch, counters=count)

@@ -1,9 +1,9 @@
-"""Usage counters in pages that outlive the process: what a killed broker had counted, the next one reports.
+"""Usage counters in memory-mapped files that outlive the process: the next process reports what a killed one counted.
 
-Two files an incarnation, in its first log directory. `usage.<n>.counters` is mapped into memory, so that counting costs
-no system call; `usage.<n>.keys` has a line for each counter, in their order, written before the counter first counts.
-Both go when everything in them was reported. A power cut may cost what the kernel had not written back, as it may cost
-the messages that were counted.
+Each process has two files in its first log directory. `usage.<n>.counters` is mapped into memory, so that counting
+needs no system call; `usage.<n>.keys` has a line for each counter, in their order, written before the counter is first
+used. Both are deleted when all usage is reported. A power failure may lose what the kernel had not written back, as it
+may lose the counted messages.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from brokers.engine.throttling.usage import BYTES, NUMBERS, REPORTED, REQUESTS, 
 
 log = structlog.get_logger(__name__)
 
-# A slot is four integers, one of them spare, so that none lies across two pages.
+# A slot has four integers, one of them unused, so that no slot crosses a page boundary.
 SLOT_INTEGERS: Final = 4
 SLOT_BYTES: Final = 8 * SLOT_INTEGERS
 CHUNK_SLOTS: Final = 2_048
 CHUNK_BYTES: Final = CHUNK_SLOTS * SLOT_BYTES
 assert CHUNK_BYTES % mmap.ALLOCATIONGRANULARITY == 0
 
-# The first slot says whose counters these are: a number that marks the format, broker epoch, sequence, time in ms.
+# The first slot is a header: format number, broker epoch, sequence, time in ms.
 MARK: Final = 0x50454E5553414745
 EPOCH, SEQUENCE, AT_MS = 1, 2, 3
 NO_EPOCH: Final = -1
@@ -40,7 +40,7 @@ _NAME = re.compile(r"^usage\.(\d+)\.(counters|keys)$")
 
 
 class MmapCounters:
-    """The counters of this incarnation. Before `open`, and where the disk refuses, they end with the process."""
+    """Counters of this process. Before `open`, and if the disk fails, they are lost with the process."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -53,7 +53,7 @@ class MmapCounters:
         self._paths: tuple[Path, ...] = ()
 
     def open(self, now_ms: int) -> list[UnreportedUsage]:
-        """Begins to keep; what earlier incarnations left is answered. The directory must be this process's own."""
+        """Starts to use the files, and returns those of earlier processes. The directory must be locked."""
         unreported: list[UnreportedUsage] = []
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
@@ -72,7 +72,7 @@ class MmapCounters:
         return unreported
 
     def numbers_for(self, instance_id: str, key: Key) -> memoryview:
-        """A place for the numbers of one counter."""
+        """Returns the memory for the numbers of one counter."""
         if self._keys_fd < 0:
             return own_numbers(key)
         try:
@@ -91,7 +91,7 @@ class MmapCounters:
         self._head[SEQUENCE], self._head[AT_MS] = sequence, at_ms
 
     def discard(self) -> None:
-        """Everything was reported, and nothing more will be counted."""
+        """Deletes the files when everything is reported and nothing more will be counted."""
         for path in self._paths:
             path.unlink(missing_ok=True)
 
@@ -102,7 +102,7 @@ class MmapCounters:
 
     def _grow(self) -> None:
         start = self._chunks * CHUNK_BYTES
-        # A page without room on the disk behind it would end the process when it is written to.
+        # Writing to a page without space on the disk would end the process.
         os.posix_fallocate(self._counters_fd, start, CHUNK_BYTES)
         pages = mmap.mmap(self._counters_fd, CHUNK_BYTES, offset=start)
         _pin(pages)
@@ -111,7 +111,7 @@ class MmapCounters:
         self._used = 0
 
     def _give_up(self, error: OSError) -> None:
-        """Counters made from here on are lost if the process is killed before its next report."""
+        """Closes the files; new counters are lost if the process is killed before its next report."""
         log.warning("usage_not_kept", directory=str(self._directory), reason=error.strerror)
         for fd in (self._counters_fd, self._keys_fd):
             if fd >= 0:
@@ -120,14 +120,14 @@ class MmapCounters:
 
 
 class UnreportedUsage(NamedTuple):
-    """The files of an incarnation that ended without having reported everything, or without saying that it had."""
+    """Files of an ended process that may have unreported usage."""
 
     number: int
     counters: Path
     keys: Path
 
     def events(self, broker_id: int, now_ms: int) -> Iterator[UsageEvent]:
-        """Yields what was counted and not reported. A file that makes no sense is logged, and yields nothing.
+        """Yields the unreported usage. An invalid file is logged, and yields nothing.
 
         Raises OSError.
         """
@@ -140,13 +140,13 @@ class UnreportedUsage(NamedTuple):
         raw = self.counters.read_bytes()
         numbers = memoryview(raw[: len(raw) // SLOT_BYTES * SLOT_BYTES]).cast("q")
         if not numbers or not numbers[0]:
-            return  # there was no room for it, or its process ended before it began
+            return  # the disk had no space for it, or the process ended before it began
         if numbers[0] != MARK:
             raise ValueError("these are no counters")
         if numbers[EPOCH] == NO_EPOCH:
-            return  # it never joined the cluster, so nobody came in
+            return  # it never joined the cluster, so it had no clients
         at_ms = min(now_ms, numbers[AT_MS] + USAGE_INTERVAL_MS)
-        # The last line may be cut off; its counter had counted nothing.
+        # The last line may be truncated; its counter was not used yet.
         lines = self.keys.read_bytes().split(b"\n")[:-1]
         for slot, line in enumerate(lines, start=1):
             counter = numbers[slot * SLOT_INTEGERS : (slot + 1) * SLOT_INTEGERS]
@@ -173,7 +173,7 @@ class UnreportedUsage(NamedTuple):
 
 
 def _pin(pages: mmap.mmap) -> None:
-    """Keeps the pages in memory: reading them again from a disk that has failed would end the process."""
+    """Locks the pages in memory: reading them again from a failed disk would end the process."""
     library = ctypes.CDLL(None, use_errno=True)
     address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
     if library.mlock(ctypes.c_void_p(address), ctypes.c_size_t(len(pages))):
@@ -181,7 +181,7 @@ def _pin(pages: mmap.mmap) -> None:
 
 
 def own_head() -> memoryview:
-    """A first slot that ends with the process."""
+    """Returns a header in ordinary memory."""
     return memoryview(bytearray(SLOT_BYTES)).cast("q")
 
 

@@ -1,9 +1,9 @@
-"""Brokers charge what they admit to the flow master, which keeps the pace of each whole limit (decision 110).
+"""Charges of brokers to the flow master, which paces each whole limit (decision 110).
 
-Limits that clients wait for are charged every 20 ms while they are used, all of a broker in one request, and other
-limits in use each second. With very many limits the pause grows, so that the requests take a bounded part of the
-processor. A request that is lost is charged again with the next one. A broker that charges nothing says so twice a
-second: for one that is silent, its own part is reserved.
+Limits that clients wait for are charged every 20 ms while they are used, all limits of a broker in one request; other
+used limits are charged each second. With many limits the pause grows, so that the requests take a bounded part of the
+processor. The charges of a lost request are repeated in the next one. A broker without charges sends an empty request
+twice a second: for a silent broker the flow master reserves its part.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from brokers.engine.throttling.pool import CHARGE_INTERVAL_MS, NEVER_MS, Pool
 
 LINES_MAX: Final = 200
 REQUEST_TIMEOUT_MS: Final = 1_000
-# A look at limits that nobody waits for.
+# Interval in which limits that no client waits for are checked.
 IDLE_INTERVAL_S: Final = 0.25
-# Each limit that is charged makes the pause between two requests longer: 1,000 of them are charged 5 times a second.
+# Each charged limit lengthens the pause between two requests: 1,000 of them are charged 5 times a second.
 LINE_INTERVAL_MS: Final = 0.2
 TRIM_INTERVAL_S: Final = 1.0
-# An empty request says that this broker reaches the flow master.
+# Interval of empty requests, which show that this broker reaches the flow master.
 HEARTBEAT_MS: Final = 500
 _UNKNOWN: Final = PaceLine(is_known=False, due_in_us=0, is_contended=False)
 
@@ -45,7 +45,7 @@ class PoolCharges:
     def __init__(
         self, services: BrokerServices, connect: Connect, election: FlowMasterElection, layouts: Mapping[str, Layout]
     ) -> None:
-        """Plugs itself into `engine`; `layouts` has the leaders of each instance."""
+        """Connects itself to `services`; `layouts` has the leaders of each instance."""
         self._services = services
         self._layouts = layouts
         self._election = election
@@ -137,7 +137,7 @@ class PoolCharges:
     # -- as flow master ------------------------------------------------------------------------------------------------
 
     def answer(self, request: ChargePoolsRequest) -> ChargePoolsResponse:
-        """Charges a broker's request; it is `AccountingServices.charge_pools`."""
+        """Charges a broker's request; connected as `AccountingServices.charge_pools`."""
         image, epoch, now_ms = (
             self._services.metadata.current.image,
             self._election.epoch,

@@ -1,4 +1,4 @@
-"""When a port that could not be opened is tried again, and when that is said. Pure: the clock is handed in."""
+"""Retries of ports that could not be opened, and the decision when to log them. Pure: the clock is a parameter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 FIRST_PAUSE_MS: Final = 1_000
 PAUSE_MS_MAX: Final = 15_000
-# A port may be lost for days: it is said when it is, and then so often.
+# A port may be unavailable for days: the first failure is logged, then one in this interval.
 SAID_EVERY_MS: Final = 600_000
 
 
@@ -20,7 +20,7 @@ class _Waiting:
 
 
 class PortRetries:
-    """The instances whose port is not open, each with its own pace: pauses double up to a limit."""
+    """Instances whose port is not open, each with its own retry delay, which doubles up to a limit."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
@@ -30,7 +30,7 @@ class PortRetries:
         return len(self._waiting)
 
     def failed(self, instance_id: str, port: int, now_ms: int) -> bool:
-        """One more attempt was in vain; True when that is to be said."""
+        """Records a failed attempt. Returns True if it should be logged."""
         self.failures += 1
         known = self._waiting.get(instance_id)
         if known is None or known.port != port:
@@ -44,9 +44,9 @@ class PortRetries:
         return True
 
     def done(self, instance_id: str) -> bool:
-        """It is open, or nobody wants it any more; True when it was waited for."""
+        """Removes an instance whose port is open or no longer wanted. Returns True if it was waiting."""
         return self._waiting.pop(instance_id, None) is not None
 
     def due(self, now_ms: int) -> list[str]:
-        """Whose ports are to be tried now."""
+        """Returns the instances whose ports are to be retried now."""
         return [instance_id for instance_id, waiting in self._waiting.items() if waiting.due_ms <= now_ms]

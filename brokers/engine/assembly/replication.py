@@ -1,4 +1,4 @@
-"""What makes this broker one of several: it follows leaders, leads followers, and says who is in sync."""
+"""Replication on this broker: it follows leaders, serves followers, and maintains ISRs."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from brokers.engine.throttling.replication import ReplicationThrottle
 log = structlog.get_logger(__name__)
 
 CHECKS_PER_LAG: Final = 2
-# A session lives on for one time-out after its last sign of life, which is at most a third of one old.
+# A session expires one timeout after its last heartbeat, which is at most a third of a timeout old.
 PAUSES_PER_SESSION: Final = 2
 DISK_CHECK_INTERVAL_S: Final = 1.0
 SHORTAGE_INTERVAL_S: Final = 1.0
-# Between checkpoints that topics made again under a deleted one's name wait for: whoever makes many has them wait for
-# the same one.
+# Pause between checkpoints that new topics with the name of a deleted one wait for, so that many of them share one
+# checkpoint.
 CHECKPOINT_REST_S: Final = 0.1
 
 
 class Replication:
-    """Subscribes to the image: create it before whoever serves from what is led."""
+    """Replication of one broker. Create it before the parts that serve from its leaderships."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Replication:
         connect: Connect,
         forget_deleted: Callable[[], Awaitable[bool]],
     ) -> None:
-        """`forget_deleted` has the checkpoint files forget deleted partitions, and says whether it could."""
+        """Creates the parts. `forget_deleted` removes deleted partitions from the checkpoint files."""
         loop, clock = services.loop, services.clock
         current, store = services.metadata.current, services.metadata.store
 
@@ -64,11 +64,11 @@ class Replication:
         )
         self._own_turns = services.own_turns
         self._write_checkpoints = forget_deleted
-        # Called when some of the partitions that waited to be made are there.
+        # Called when some of the partitions that waited to be created exist.
         self.on_made: Callable[[], object] = lambda: None
-        # Partitions wait to be made.
+        # Set while partitions wait to be created.
         self._awaited = asyncio.Event()
-        # Some of them for the checkpoint files to forget what was called like them.
+        # Set if some of them wait until the checkpoint files have dropped deleted partitions of the same name.
         self._checkpoint_wanted = asyncio.Event()
         self.roles = self._roles(config, services)
         self.publisher = IsrPublisher(
@@ -105,7 +105,7 @@ class Replication:
         )
 
     def _on_pause(self, paused_ms: int) -> None:
-        """Our session may have ended meanwhile: what is led is given up until the cluster was read anew (CTL-4)."""
+        """Stops leading until the cluster was read again, since the session may have expired (CTL-4)."""
         log.warning("process_stood_still", for_ms=paused_ms)
         self.roles.suspect()
         self._suspected_at = self._watcher.loads_begun

@@ -1,4 +1,4 @@
-"""What a route becomes on this broker: the rules of its listener, and who speaks with whoever comes in."""
+"""Listener rules and sessions of a route on this broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEPARATOR: Final = "/"
 
 
 def listener_name(instance_id: str, route_name: str) -> str:
-    """The route that every instance had before there were routes goes by the instance's id alone."""
+    """Returns the listener's name: the default route has the instance's id alone, as before there were routes."""
     return instance_id if route_name == DEFAULT_ROUTE else f"{instance_id}{SEPARATOR}{route_name}"
 
 
@@ -33,8 +33,8 @@ def instance_of(listener: str) -> str:
 
 
 class AddressFilter:
-    """`network.listener_rules.Admits` over addresses and networks as a document lists them. They are compiled when the
-    first client comes: all lists of an instance take too long for one turn of the loop.
+    """The `network.listener_rules.Admits` of a document's list of addresses and networks. The list is compiled when the
+    first client connects: all lists of an instance would take too long for one turn of the event loop.
     """
 
     __slots__ = ("_entries", "_list")
@@ -50,7 +50,7 @@ class AddressFilter:
 
 
 def tls_of(services: BrokerServices, instance_id: str, route: RouteDocument, contexts: TlsContexts) -> TlsRoute | None:
-    """None: the route has no TLS."""
+    """Returns the TLS state of a route, None without TLS."""
     if not route.has_tls:
         return None
     clients = None
@@ -60,7 +60,7 @@ def tls_of(services: BrokerServices, instance_id: str, route: RouteDocument, con
 
 
 def rules_of(route: RouteDocument, tls: TlsRoute | None, certificates: CertificatesDocument) -> ListenerRules:
-    """Raises RouteRefused."""
+    """Returns the rules of a route's listener. Raises RouteRefused."""
     if route.security not in SECURITIES:
         raise RouteRefused(f"this broker does not know the security {route.security!r}")
     if tls is not None:
@@ -78,20 +78,22 @@ def rules_of(route: RouteDocument, tls: TlsRoute | None, certificates: Certifica
 def session_maker(
     services: BrokerServices, instance_id: str, route: RouteDocument, report_failure: ReportFailure
 ) -> MakeSession:
-    """CKA-9: the port decides the instance, no credential can change it; what is proven is which of its users."""
+    """Returns the session factory of a route. The port determines the instance, which no credential can change; the
+    credential determines the user (CKA-9).
+    """
     if route.has_client_certificates:
-        return _nobody
+        return _no_session
     if route.has_sasl:
         return _MakeSaslSession(SaslRoute(services, instance_id, route.name, DISPATCH_TABLE, report_failure))
     return _MakeAnonymousSession(services, instance_id, route.name)
 
 
-def _nobody(_connection: Connection) -> Session:
+def _no_session(_connection: Connection) -> Session:
     raise AssertionError("who comes by certificate is known before its session is made")
 
 
 class _MakeAnonymousSession:
-    """Whoever reaches the port may speak."""
+    """Creates sessions on a route without authentication."""
 
     def __init__(self, services: BrokerServices, instance_id: str, route_name: str) -> None:
         self._services = services
@@ -104,7 +106,7 @@ class _MakeAnonymousSession:
 
 
 class _MakeSaslSession:
-    """Whoever proves to be a user may speak."""
+    """Creates sessions on a route with SASL authentication."""
 
     def __init__(self, route: SaslRoute) -> None:
         self._route = route

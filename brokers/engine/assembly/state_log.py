@@ -1,4 +1,4 @@
-"""A partition of a state topic as its coordinator sees it (`coordinators.ports.StateLog`)."""
+"""Log of a partition of a state topic, for its coordinator (`coordinators.ports.StateLog`)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from brokers.engine.records.control import COMMIT, marker_kind
 from brokers.engine.records.pairs import read_pairs
 from brokers.engine.records.walk import Malformed
 
-# Read and parsed in one turn of the loop at load: a few milliseconds.
+# Bytes read and parsed in one turn of the event loop at load, which takes a few milliseconds.
 READ_BYTES: Final = 65_536
 
 
 class PartitionLog:
-    """Of the leadership that `partition` has at this moment."""
+    """Log of a partition during its current leadership."""
 
     def __init__(self, services: BrokerServices, partition: Partition) -> None:
         self._services = services
@@ -83,7 +83,7 @@ class PartitionLog:
         return question
 
     async def read(self, offset: int) -> tuple[Sequence[Stored], int]:
-        # Others have their turn before, never between finding the end and saying so; of many that load, one.
+        # Waits for a turn before the read, and never between reaching the end and reporting it; loads take turns.
         await self._services.own_turns.take()
         while True:
             if not self.is_led:
@@ -104,7 +104,7 @@ class PartitionLog:
 
 
 def _lasting(code: int) -> int:
-    """A committed record is committed, however many replicas are left."""
+    """Returns the code without an error about replicas: a committed record stays committed, however many are left."""
     return 0 if code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND else code
 
 

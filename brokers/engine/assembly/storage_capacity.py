@@ -1,7 +1,8 @@
-"""Each second this broker reports what the instances it leads store, and is told what it may append (CKA-26).
+"""Reports of this broker to the controller: each second the stored bytes of the instances that it leads; the response
+has the bytes that it may append (CKA-26).
 
-The controller is asked over a connection of its own; where this broker is the controller it answers itself. Logs are
-measured some at a time, so that other requests come in between.
+The controller is reached over a separate connection; a broker that is the controller answers itself. Logs are measured
+in parts, so that other requests are served in between.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from instances.naming import split_internal
 log = structlog.get_logger(__name__)
 
 REPORT_INTERVAL_S: Final = 1.0
-# However often rooms run low, reports are so far apart.
+# Minimum pause between reports, however often allowances run low.
 REPORT_PAUSE_S: Final = 0.01
-# What stands still is measured so often.
+# Interval in which instances without traffic are measured.
 IDLE_INTERVAL_MS: Final = 5_000
 LINES_MAX: Final = 200
-# Below the least of what tenants are warned at, so that the end of a warning is seen as well.
+# Below the lowest threshold of warnings to tenants, so that the end of a warning is visible as well.
 FILLED_PERCENT: Final = 70
 REPORT_TIMEOUT_MS: Final = 2_000
 LATEST_VERSION: Final = 1
@@ -49,7 +50,7 @@ TRIM_INTERVAL_S: Final = 1.0
 
 
 class StorageCapacity:
-    """Subscribes to the image: create it before whoever makes partitions, which are given their rooms here."""
+    """Storage capacity on one broker. Create it before the part that creates partitions, which get their rooms here."""
 
     def __init__(self, services: BrokerServices, connect: Connect) -> None:
         self._services = services
@@ -66,14 +67,14 @@ class StorageCapacity:
         self._wake = asyncio.Event()
         self._everything_measured_ms = 0
         self._first_version_until_ms = 0
-        # When the controller was last heard.
+        # Time of the controller's last response.
         self.answered_ms = 0
-        # Whether this controller has been told of everything once.
+        # True if this controller has got a complete report.
         self._is_complete = False
         self._held: Counter[str] = Counter()
         self._broker_epoch: int | None = None
         self._full: set[str] = set()
-        # Of instances that are gone.
+        # Refusals of deleted instances.
         self._refused_before = 0
         services.storage.table.room_of = self.room_of
         services.accounting.allot_storage = self.answer
@@ -82,7 +83,7 @@ class StorageCapacity:
     # -- rooms ---------------------------------------------------------------------------------------------------------
 
     def room_of(self, topic: str) -> StorageRoom:
-        """`PartitionTable.room_of`."""
+        """Returns the room of a topic's instance, as `PartitionTable.room_of`."""
         instance_id, _ = split_internal(topic)
         if instance_id is None:
             return UNBOUNDED
@@ -111,7 +112,7 @@ class StorageCapacity:
                 self._wake.set()
 
     async def on_registered(self, broker_epoch: int) -> None:
-        """Another session of the same process: what it had to spend may be somebody else's by now."""
+        """Discards allowances of an earlier session of the process, which other brokers may have got by now."""
         if self._broker_epoch is not None:
             self.credits.begin_again(self.use.bytes_by_instance)
             self._is_complete = False
@@ -122,7 +123,7 @@ class StorageCapacity:
         return room is not None and room.is_full
 
     def filled(self, percent: int = FILLED_PERCENT) -> list[Filled] | None:
-        """Instances that use so much of what they bought, as the controller knows them; None of everybody else."""
+        """Returns the instances that use this percentage of their capacity or more; None if not on the controller."""
         services = self._services
         image = services.metadata.current.image
         if (
@@ -135,7 +136,7 @@ class StorageCapacity:
 
     @property
     def refused(self) -> int:
-        """Produces to partitions that were refused since this process began."""
+        """Returns the number of produces to partitions refused since the start."""
         return self._refused_before + sum(room.refused for room in self.credits.rooms.values())
 
     def full_instances(self) -> list[str]:
@@ -186,7 +187,7 @@ class StorageCapacity:
             self._is_complete = is_complete
 
     async def _send(self, image: ClusterImage, lines: Sequence[ReportedUse], is_complete: bool) -> bool:
-        """Whether the controller answered."""
+        """Sends a report. Returns True if the controller answered."""
         request = AllotStorageRequest(
             broker_id=self._services.broker_id,
             broker_epoch=-1 if self._broker_epoch is None else self._broker_epoch,
@@ -237,7 +238,7 @@ class StorageCapacity:
         return True
 
     def _version(self) -> int:
-        """A controller of an earlier version hangs up on the latest one: it is asked in the first for a while."""
+        """Returns the version of requests: a controller that rejected the latest gets the first for a while."""
         return 0 if self._services.clock.monotonic_ms() < self._first_version_until_ms else LATEST_VERSION
 
     def _tell(self, changes: Sequence[Change]) -> None:
@@ -255,7 +256,7 @@ class StorageCapacity:
     # -- as controller -------------------------------------------------------------------------------------------------
 
     def answer(self, request: AllotStorageRequest) -> AllotStorageResponse:
-        """Answers a broker's request for room; it is `AccountingServices.allot_storage`."""
+        """Answers a broker's request for room; connected as `AccountingServices.allot_storage`."""
         image, now_ms = self._services.metadata.current.image, self._services.clock.monotonic_ms()
         if image.controller_id != self._services.broker_id or image.controller_epoch != request.controller_epoch:
             return AllotStorageResponse(error_code=int(ErrorCode.NOT_CONTROLLER))

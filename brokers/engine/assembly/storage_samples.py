@@ -1,4 +1,4 @@
-"""What the metrics page says of storage that ends: produces that were refused, and records that went for it."""
+"""Metrics of exhausted storage: refused produces, and records that were deleted early."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Deletes the oldest records of instances that chose so, before their storage is used up (decision 114).
+"""Early retention: deletes the oldest records of instances with this setting before their storage is used up (decision
+114).
 
-`capacity.shortening` says which segments go. This broker acts on the partitions it leads, and sees to it that files go
-as well where it follows. Segments are closed early, so that one that is still written to does not hold all there is.
+`capacity.shortening` decides which segments are deleted. This broker acts on the partitions that it leads, and deletes
+the files where it is a follower, too. Segments are closed early, so that an active one does not hold all records.
 """
 
 from __future__ import annotations
@@ -37,30 +38,30 @@ from brokers.engine.storage.files import StorageFailed
 log = structlog.get_logger(__name__)
 
 SHORTEN_INTERVAL_S: Final = 1.0
-# Instances that use less are looked at in each fifth round.
+# Instances that use less are checked in every fifth round.
 NEAR_PERCENT: Final = 80
 IDLE_ROUNDS: Final = 5
-# A partition whose leader has changed may be counted twice until everybody has reported, and what a broker that is gone
-# led as well: so long nothing goes.
+# Time without deletions after a change of leaders: until all brokers have reported, a partition may be counted twice,
+# and the partitions of a lost broker as well.
 MOVED_MS: Final = IDLE_INTERVAL_MS + GONE_MS
-# A broker that stood still knows nothing of what the others did meanwhile.
+# After a pause a broker does not know what the others did meanwhile.
 ANSWER_MS_MAX: Final = 3_000
-# Producers of a full instance are asked to try again for so long after the last records went, then they are refused.
+# Producers of a full instance get a retriable error for this time after the last deletion, then they are refused.
 HOPE_MS: Final = 5_000
-# A shortening is shown for so long.
+# Time for which an early deletion is reported.
 SHOWN_MS: Final = 600_000
 TOPICS_SHOWN_MAX: Final = 5
-# Topics of an instance that are remembered.
+# Maximum number of topics remembered for an instance.
 TOPICS_KEPT_MAX: Final = 100
 LOGGED_EVERY_MS: Final = 60_000
-# With so many segments a log has none closed for its age.
+# A log with this number of segments has none closed for its age.
 CLOSED_BY_AGE_MAX: Final = 64
 
 
 @dataclass(slots=True)
 class _State:
-    """Of one instance. `topics`: by the tenant's name, when the oldest record was written that is left of it. `leaders`
-    are those of `image`, and nobody else led a partition since `led_since_ms`.
+    """State of one instance. `topics` has the time of the oldest remaining record, by the tenant's topic name.
+    `leaders` are those of `image`, and no other broker led a partition since `led_since_ms`.
     """
 
     led_since_ms: int
@@ -76,7 +77,7 @@ class _State:
 
 
 class StorageShortening:
-    """`segments` and `freed_bytes` (replicas included) were deleted since this process began."""
+    """Early retention on one broker. `segments` and `freed_bytes` (replicas included) count since the start."""
 
     def __init__(self, services: BrokerServices, storage: StorageCapacity) -> None:
         self._services = services
@@ -110,7 +111,7 @@ class StorageShortening:
             await self._services.own_turns.all_of(self._shorten(instance_id))
 
     def shown(self) -> dict[str, dict[str, Any]]:
-        """Of instances whose retention was shortened lately: when, and the oldest record left of some topics."""
+        """Returns instances with recent early deletions: their time, and the oldest remaining record of some topics."""
         now_ms, monotonic_ms = self._services.clock.now_ms(), self._services.clock.monotonic_ms()
         result: dict[str, dict[str, Any]] = {}
         for instance_id, state in self._states.items():
@@ -143,7 +144,7 @@ class StorageShortening:
             self._follow_start(partition, bought_bytes)
             yield
         for partition in led:
-            if self._is_led(partition) and _is_piece(partition, bought_bytes):
+            if self._is_led(partition) and _is_large_enough(partition, bought_bytes):
                 close_active(self._services.storage.table, partition, self._services.clock.now_ms())
                 yield
         if total is None or room is None or total.counted_bytes == UNKNOWN:
@@ -157,8 +158,8 @@ class StorageShortening:
     def _decide(
         self, instance: InstanceImage, state: _State, led: list[Partition], figures: StorageFigures
     ) -> Generator[None, None, None]:
-        """What is seen in two rounds is so. While the controller is not heard, or a leader has changed lately and its
-        partition may be counted twice, nothing goes.
+        """Acts on a shortage that lasts for two rounds. Nothing is deleted while the controller does not answer, or
+        after a recent change of a leader, whose partition may be counted twice.
         """
         now_ms = self._services.clock.monotonic_ms()
         was_over, state.is_over = state.is_over, is_shortened(figures, state.is_shortened)
@@ -184,30 +185,32 @@ class StorageShortening:
         state.image, state.leaders = instance, leaders
 
     def _partitions(self, instance: InstanceImage) -> tuple[list[Partition], list[Partition]]:
-        """Those led here and those followed, of topics whose records go by their age."""
+        """Returns the partitions led and followed here, of topics whose records are deleted by age."""
         led: list[Partition] = []
         followed: list[Partition] = []
         for topic in instance.stored_topics:
-            for line in topic.partitions:
-                partition = self._services.storage.table.get(topic.name, line.index)
+            for partition_image in topic.partitions:
+                partition = self._services.storage.table.get(topic.name, partition_image.index)
                 if partition is not None and not partition.offline and partition.config.log.retention.delete:
                     (led if partition.is_leader else followed).append(partition)
         return led, followed
 
     def _is_held(self, partition: Partition) -> bool:
-        """Between two turns a partition may go, and its directory with it."""
+        """True if the partition still exists, which may be deleted with its directory between two turns."""
         return self._services.storage.table.get(partition.topic, partition.index) is partition and not partition.offline
 
     def _is_led(self, partition: Partition) -> bool:
         return partition.is_leader and self._is_held(partition)
 
     def _follow_start(self, partition: Partition, bought_bytes: int) -> None:
-        """The leader's log starts later: the files here that lie below go as well, without waiting for retention."""
+        """Deletes local files below the leader's log start, without waiting for retention."""
         if partition.is_leader or not self._is_held(partition):
             return
         held, now_ms = partition.log, self._services.clock.now_ms()
         active = held.active
-        if active.size_bytes and (_is_piece(partition, bought_bytes) or held.log_start_offset > active.base_offset):
+        if active.size_bytes and (
+            _is_large_enough(partition, bought_bytes) or held.log_start_offset > active.base_offset
+        ):
             close_active(self._services.storage.table, partition, now_ms)
         if len(held.segments) > 1 and held.segments[1].base_offset <= held.log_start_offset:
             self._services.storage.table.apply_retention_to(partition, now_ms)
@@ -239,7 +242,7 @@ class StorageShortening:
         self._log(instance, state, chosen)
 
     def _old_segments(self, partition: Partition) -> list[OldSegment]:
-        """The segments that may be deleted, in order: closed ones below the high watermark."""
+        """Returns the segments that may be deleted, in order: closed ones below the high watermark."""
         result: list[OldSegment] = []
         if not self._is_led(partition):
             return result
@@ -255,8 +258,8 @@ class StorageShortening:
         return result
 
     def _close_old(self, partition: Partition, floor_ms: int) -> None:
-        """What is closed does not suffice: a segment that was begun before the floor is closed, to go when all of it is
-        older than that.
+        """Closes an active segment that was begun before the floor, since the closed ones do not suffice; it is deleted
+        when all its records are older than the floor.
         """
         if not self._is_led(partition) or not partition.log.active.size_bytes:
             return
@@ -278,7 +281,7 @@ class StorageShortening:
         name = instance.topic_names.get(partition.topic)
         if name is not None:
             first_ms = partition.log.segments[0].first_timestamp
-            # Of a segment that nobody read since the start: nothing older than what went last.
+            # The first segment was not read since the start: its records are not older than the last deleted one.
             oldest_ms = gone[-1].largest_timestamp_ms if first_ms is None or first_ms < 0 else first_ms
             state.topics.pop(name, None)
             state.topics[name] = oldest_ms
@@ -297,6 +300,6 @@ class StorageShortening:
             )
 
 
-def _is_piece(partition: Partition, bought_bytes: int) -> bool:
-    """Whether what is written to is large enough to be closed."""
+def _is_large_enough(partition: Partition, bought_bytes: int) -> bool:
+    """True if the active segment is large enough to be closed."""
     return partition.log.active.size_bytes >= piece_bytes(bought_bytes, len(partition.replicas))

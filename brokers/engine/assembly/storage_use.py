@@ -1,7 +1,7 @@
-"""What instances store by this broker: the logs it leads, once for each replica they shall have.
+"""Storage of instances on this broker: the logs that it leads, multiplied by their number of replicas.
 
-That is the one definition of the storage an instance uses (docs/GLOSSARY.md): the sum over all brokers counts every
-partition by its leader's log. Copies that a rebalance makes meanwhile are not the tenant's.
+This is the definition of an instance's used storage (docs/GLOSSARY.md): the sum over all brokers counts every partition
+by its leader's log. Temporary copies of a rebalance are not charged to the tenant.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ MEASURED_AT_ONCE: Final = 500
 
 
 class _Led(NamedTuple):
-    """The partitions of an instance that an image says this broker leads, with how often each counts."""
+    """Partitions of an instance that this broker leads by an image, each with its number of replicas."""
 
     of: InstanceImage
     partitions: list[tuple[str, int, int]]
 
 
 class StorageUse:
-    """`bytes_by_instance`: as it was measured last."""
+    """Storage of instances on one broker. `bytes_by_instance` is the result of the last measurement."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._services = services
@@ -46,7 +46,7 @@ class StorageUse:
         return result
 
     def of(self, instance_id: str) -> int:
-        """One instance, at once."""
+        """Measures one instance in one turn."""
         instance = self._services.metadata.current.image.instances.get(instance_id)
         if instance is None:
             return 0
@@ -62,13 +62,13 @@ class StorageUse:
         return result
 
     def partitions_led(self, instance_id: str) -> int:
-        """As it was measured last."""
+        """Returns the number of led partitions at the last measurement."""
         known = self._led.get(instance_id)
         return 0 if known is None else len(known.partitions)
 
     def is_outdated(self, instance_id: str) -> bool:
-        """Whether this broker may lead other partitions of it than when it was measured. The one that led them reports
-        less in a second, and is believed when the others have reported.
+        """True if this broker may lead other partitions of the instance than at the last measurement. The former leader
+        reports less within a second, and that counts when the other brokers have reported.
         """
         known = self._led.get(instance_id)
         return known is None or known.of is not self._services.metadata.current.image.instances.get(instance_id)
@@ -87,7 +87,7 @@ class StorageUse:
         self.bytes_by_instance.pop(instance_id, None)
 
     def held_bytes(self, image: ClusterImage) -> Counter[str]:
-        """What all logs here take, led or followed, once for each replica: for a start, at which nobody leads yet."""
+        """Returns the size of all local logs, led or followed, for the start, when it leads none."""
         result: Counter[str] = Counter()
         for partition in self._services.storage.table:
             instance_id, _ = split_internal(partition.topic)

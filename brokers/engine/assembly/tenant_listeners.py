@@ -1,4 +1,4 @@
-"""Routes of instance documents become open ports, and the word that they are (CKA-1, CKA-3)."""
+"""Opens ports for the routes of instance documents, and acknowledges them (CKA-1, CKA-3)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ PORT_RETRY_INTERVAL_S = 0.5
 
 
 class TenantListeners:
-    """One listener per route of an instance that this broker serves. Acknowledgements are written by one task, latest
-    word only.
+    """One listener for each route of an instance that this broker serves. One task writes the acknowledgements, only
+    the latest of each instance.
     """
 
     def __init__(
@@ -46,18 +46,18 @@ class TenantListeners:
         self._tls_contexts = tls_contexts
         self._applied: dict[str, InstanceDocument] = {}
         self._certificates: dict[str, Mapping[str, CertificatesDocument]] = {}
-        # By the name of a listener that is open.
+        # By the name of an open listener.
         self._tls: dict[str, TlsRoute] = {}
-        # By instance: its routes here by the names of their listeners, and those of them that are open.
+        # By instance: its routes on this broker, and the open ones among them, by the names of their listeners.
         self._wanted: dict[str, dict[str, RouteDocument]] = {}
         self._open: dict[str, dict[str, RouteDocument]] = {}
-        # Instances with a route that this broker cannot protect as it is to be, and why.
+        # Instances with a route whose security this broker cannot provide, with the reason.
         self._unable: dict[str, str] = {}
         self._retries = PortRetries()
         self._to_acknowledge: dict[str, InstanceAck | None] = {}
         self._acknowledged: dict[str, InstanceAck] = {}
         self._wake = asyncio.Event()
-        # Instances whose documents are to be applied, in this order.
+        # Instances whose documents have to be applied, in this order.
         self._awaited: dict[str, None] = {}
         self._has_awaited = asyncio.Event()
         self._serving = False
@@ -69,16 +69,16 @@ class TenantListeners:
 
     @property
     def not_open(self) -> int:
-        """Listeners whose port could not be opened so far."""
+        """Returns the number of listeners whose port could not be opened so far."""
         return len(self._retries)
 
     @property
     def failures(self) -> int:
-        """Attempts to open a port that failed."""
+        """Returns the number of failed attempts to open a port."""
         return self._retries.failures
 
     async def start_serving(self, image: ClusterImage) -> None:
-        """From here on ports open; before, only the image is known. Returns when those of the image were tried."""
+        """Starts to open ports. Returns when those in the current metadata were tried."""
         self._serving = True
         self.on_image(image, image)
         while self._awaited:
@@ -86,7 +86,7 @@ class TenantListeners:
             self._apply_some()
 
     async def open_in_turns(self) -> None:
-        """Opens what an image had too much of for one turn of the loop, until cancelled."""
+        """Opens the ports that exceed one turn of the event loop, until cancelled."""
         while True:
             await self._has_awaited.wait()
             self._has_awaited.clear()
@@ -111,7 +111,7 @@ class TenantListeners:
         return self._applied.get(instance_id) is document and self._certificates.get(instance_id) == certificates
 
     def _apply_some(self) -> None:
-        """As much as one turn has room for; to open a port takes some tenths of a millisecond."""
+        """Applies the documents that fit into one turn; opening a port takes some tenths of a millisecond."""
         monotonic_ms, image = self._services.clock.monotonic_ms, self._services.metadata.current.image
         ends_ms = monotonic_ms() + PIECE_MS_MAX
         while self._awaited and self._serving and monotonic_ms() < ends_ms:
@@ -164,7 +164,7 @@ class TenantListeners:
         )
 
     def _want(self, instance_id: str, wanted: dict[str, RouteDocument], reason: str) -> None:
-        """Closes what is not as wanted any more. Another list or limit closes no port."""
+        """Closes routes that changed or are no longer wanted. A change of a list or a limit closes no port."""
         here, is_open = self._services.broker_id, self._open.setdefault(instance_id, {})
         for name, route in tuple(is_open.items()):
             now = wanted.get(name)
@@ -178,8 +178,8 @@ class TenantListeners:
         self._wanted[instance_id] = wanted
 
     def _serve(self, name: str) -> str | None:
-        """Has the route open as it is wanted. Why it could not be opened: it is tried again; the acknowledgement tells
-        the reconciler meanwhile.
+        """Opens the route. Returns the reason if it could not be opened: it is retried, and meanwhile the
+        acknowledgement has the reason for the reconciler.
         """
         instance_id = instance_of(name)
         route, is_open = self._wanted[instance_id][name], self._open[instance_id]
@@ -215,28 +215,28 @@ class TenantListeners:
                 self._tls[name] = tls
         elif tls is not None or _rules(before) != _rules(route):
             listener = self._listeners.get(name)
-            assert listener is not None, "it is open"
+            assert listener is not None, "the route is in the table of open ones"
             self._listeners.set_rules(listener, rules_of(route, tls, certificates))
 
     def retry(self) -> None:
-        """Tries the ports that could not be opened, each at its own pace. To be called often."""
+        """Retries the ports that could not be opened, each after its own delay. Called often."""
         if not self._serving:
             return
         for instance_id in {instance_of(name) for name in self._retries.due(self._services.clock.monotonic_ms())}:
             self._apply(instance_id, self._applied[instance_id])
 
     def _on_held_back(self, listener: str, cause: str | None, delay_ms: int) -> None:
-        """The instance's ledger says so: "Why am I slow?"."""
+        """Records the cause in the instance's throttle log, for "Why am I slow?"."""
         if listener in self._applied:
             accounting = self._services.accounting.accountings.of(listener)
             accounting.remember_connection(_rule_of(cause), delay_ms, self._services.clock.now_ms())
 
     def _connections_per_s(self, instance_id: str, address: str) -> float | None:
-        """As the image has it, so that a change is in force from the next connection on."""
+        """Returns the limit in the current metadata, so that a change applies from the next connection on."""
         quotas = self._services.metadata.current.image.quotas
         if not quotas.of_addresses(instance_id):
             return None
-        # A client of this machine's network comes with the name of the card beside its address.
+        # An IPv6 link-local address has the interface name appended.
         return quotas.connections_per_s(instance_id, canonical(address.partition("%")[0]))
 
     # -- acknowledgements ---------------------------------------------------------------------------------------------
@@ -249,14 +249,14 @@ class TenantListeners:
         self._wake.set()
 
     async def on_registered(self, _broker_epoch: int) -> None:
-        """Another session: the acknowledgements of the old one went with it."""
+        """Writes all acknowledgements again, since those of the former session were deleted with it."""
         for instance_id, ack in self._acknowledged.items():
             self._to_acknowledge.setdefault(instance_id, ack)
         self._acknowledged.clear()
         self._wake.set()
 
     async def run(self) -> None:
-        """Writes what is to be acknowledged, until cancelled."""
+        """Writes pending acknowledgements, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -276,7 +276,7 @@ class TenantListeners:
                     self._acknowledged[instance_id] = ack
 
     async def withdraw(self) -> None:
-        """Clean stop: closes the ports and takes every word back."""
+        """Closes the ports and deletes the acknowledgements for a clean stop."""
         self._serving = False
         self._awaited.clear()
         for instance_id in tuple(self._applied):
@@ -290,12 +290,12 @@ class TenantListeners:
 
 
 def _rules(route: RouteDocument) -> tuple[object, ...]:
-    """What of a route can change while its port stays open."""
+    """Returns the rules of a route that can change while its port stays open."""
     return route.allow_list, route.proxies, route.connections_max
 
 
 def _rule_of(cause: str | None) -> Rule:
-    """Which rule held connections back; `cause` as `network.listener.OnHeldBack`."""
+    """Returns the rule that delayed or refused connections; `cause` as in `network.listener_rules.OnHeldBack`."""
     if cause is None:
         return RATE_RULE
     return ADDRESS_RATE_RULE if cause == ADDRESS_RATE else LIMIT_RULE

@@ -1,8 +1,8 @@
-"""One route with TLS: its context, made anew when its certificates or this broker's change, and who comes by
-certificate.
+"""TLS of one route: its context, created again when its certificates or this broker's change, and the identification of
+clients by certificate.
 
-A context lives as long as what its clients were verified with: tickets of another one are worth nothing, so that no
-resumed session outlives an authority or misses a revocation.
+A context lives as long as the authorities that its clients were verified with: tickets of another context are invalid,
+so that no resumed session outlives an authority or misses a revocation.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ NO_CERTIFICATES = CertificatesDocument()
 
 
 class RouteRefused(Exception):
-    """This broker cannot open a route as it is protected."""
+    """This broker cannot open a route with its required security."""
 
 
 class _Made(NamedTuple):
-    """A context, and what it was made of."""
+    """A context, and its sources."""
 
     context: ssl.SSLContext
     document: CertificatesDocument
@@ -40,19 +40,19 @@ class _Made(NamedTuple):
 
 
 class TlsRoute:
-    """`clients` None: it asks no certificate of them."""
+    """TLS of one route. `clients` is None if it requires no client certificates."""
 
     def __init__(self, contexts: TlsContexts, clients: CertificateRoute | None) -> None:
         self._contexts = contexts
         self._clients = clients
         self._document = NO_CERTIFICATES
         self._mapping_rules: str | None = None
-        # Made in a thread when the first client comes; there is one step of a handshake at a time for an instance.
+        # Created in a thread for the first client; an instance has one handshake step in a thread at a time.
         self._made: _Made | None = None
         self._authorities: ClientAuthorities | None = None
 
     def apply(self, route: RouteDocument, document: CertificatesDocument) -> None:
-        """Takes up what a route asks by now. Raises RouteRefused: handshakes will fail."""
+        """Applies the route's current settings. Raises RouteRefused if handshakes will fail."""
         contexts = self._contexts
         if (document, route.principal_mapping_rules) != (self._document, self._mapping_rules):
             self._document, self._mapping_rules = document, route.principal_mapping_rules
@@ -66,19 +66,19 @@ class TlsRoute:
 
     @property
     def context(self) -> Callable[[], ssl.SSLContext]:
-        """For `ListenerRules.tls`."""
+        """Returns the function for `ListenerRules.tls`."""
         if self._clients is None and not self._document.certificate_pem:
             return self._contexts.for_own
         return self._current
 
     @property
     def identify(self) -> Identify | None:
-        """For `ListenerRules.identify`."""
+        """Returns the function for `ListenerRules.identify`."""
         return None if self._clients is None else self._identify
 
     @property
     def note_failure(self) -> NoteFailure | None:
-        """For `ListenerRules.note_failure`."""
+        """Returns the function for `ListenerRules.note_failure`."""
         return None if self._clients is None else self._clients.handshake_failed
 
     def _current(self) -> ssl.SSLContext:
@@ -89,7 +89,7 @@ class TlsRoute:
         return made.context
 
     def _identify(self, tls: ssl.SSLSocket) -> MakeSession:
-        """In a thread. Raises CertificateRefused, and ValueError for a session that is worth nothing any more."""
+        """Identifies a client; runs in a thread. Raises CertificateRefused, and ValueError for an outdated session."""
         clients, authorities, made = self._clients, self._authorities, self._made
         assert clients is not None, "clients are asked for certificates"
         if authorities is None:
@@ -100,13 +100,13 @@ class TlsRoute:
         elif made is not None and made.document is self._document and tls.context is made.context:
             identity = authorities.identify_again(tls.getpeercert(binary_form=True) or b"", now)
         else:
-            # Its client begins anew and shows its certificate: nobody has failed to sign in.
+            # The client reconnects and shows its certificate: this is no failed sign-in.
             raise ValueError("its session is of before a change of the route")
         return partial(clients.session, identity=identity, authorities=authorities)
 
 
 def _authorities_of(route: RouteDocument, document: CertificatesDocument) -> ClientAuthorities | None:
-    """None: nobody is trusted. What cannot be used was written by a later version, or by nobody of ours."""
+    """Returns the trusted authorities, None without any. A later version or a stranger wrote unusable ones."""
     if not document.client_ca_pem:
         return None
     try:
@@ -123,9 +123,9 @@ def _ders(pem: str) -> list[bytes]:
 
 
 def _verified_chain(tls: ssl.SSLSocket) -> list[bytes]:
-    """From the client's own certificate to one of the route's authorities."""
+    """Returns the chain from the client's certificate to one of the route's authorities."""
     if hasattr(tls, "get_verified_chain"):
         return list(tls.get_verified_chain())
-    # Python has it since 3.10, and calls it so since 3.13.
+    # Available in Python since 3.10, and under this name since 3.13.
     chain = tls._sslobj.get_verified_chain() or ()  # type: ignore[attr-defined]
-    return [ssl.PEM_cert_to_DER_cert(each.public_bytes()) for each in chain]
+    return [ssl.PEM_cert_to_DER_cert(certificate.public_bytes()) for certificate in chain]

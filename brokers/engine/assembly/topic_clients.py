@@ -1,7 +1,7 @@
 """Clients of one topic for the control plane: bytes by user and client id, in pages of one turn of the event loop.
 
-The report is made of the usage counters, which metering keeps anyway. They are cumulative since this process began, so
-the difference of two reports is a rate. Empty fetches are not counted.
+The report uses the usage counters, which metering keeps anyway. They are cumulative since this process began, so the
+difference of two reports is a rate. Empty fetches are not counted.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from brokers.engine.throttling.usage import UsageCounter
 
 CLIENTS_PER_PAGE: Final = 500
 
-# User, client id, direction, bytes, and when bytes moved last: ms since the epoch, to within one usage report.
+# User, client id, direction, bytes, and the time of the last bytes in ms since the epoch, to within one usage report.
 ClientRow = list[Any]
 
 
 def topic_clients(
     accounting: InstanceAccounting | None, topic: str, *, after: int, started_at_ms: int, now_ms: int
 ) -> dict[str, Any]:
-    """Rows of the counters of `topic` behind the first `after` counters of the instance. `next` is where the next page
-    begins, None at the end. Counters are only ever added, so no row is repeated or left out between two pages.
+    """Returns the counters of `topic` after the first `after` counters of the instance. `next` is the start of the next
+    page, None at the end. Counters are only ever added, so no row is repeated or omitted between two pages.
 
-    `is_cut`: the instance has more clients than are counted one by one, and those of this topic may be among them.
+    `is_cut`: the instance has more clients than are counted separately, possibly some of this topic.
     """
     rows: list[ClientRow] = []
     following = None

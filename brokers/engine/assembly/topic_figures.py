@@ -1,7 +1,7 @@
-"""Figures of an instance's topics for the control plane, so many topics at a time: one answer is one turn of the loop.
+"""Figures of an instance's topics for the control plane, in pages: one page is one turn of the event loop.
 
-Every broker names all topics; sizes and offsets are those of the partitions that it leads. Traffic is cumulative since
-this process began: who asks twice knows the rate between.
+Every broker lists all topics; sizes and offsets are those of the partitions that it leads. Traffic is cumulative since
+the start of the process, so the difference of two reports is a rate.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.partitions.topic_settings import SETTINGS
 
-# An answer ends with the topic that makes it as heavy as this; a topic weighs this much and one for each partition.
+# A page ends with the topic that reaches this weight; a topic weighs `TOPIC_WEIGHT`, and one for each partition.
 WEIGHT_PER_PAGE_MAX: Final = 2_000
 TOPIC_WEIGHT: Final = 4
-# Entries of the usage counters that are summed up in one answer; beyond, its topics have no traffic.
+# Maximum number of usage counters added up for one page; the topics beyond have no traffic.
 COUNTERS_SUMMED_MAX: Final = 10_100
 _RETENTION: Final = "retention.ms"
 _CLEANUP: Final = "cleanup.policy"
 
-# Of a topic: name, id, partitions, replicas of one, retention.ms, cleanup.policy, and of the partitions led here: how
-# many, bytes, messages, bytes produced and consumed.
+# Name, id, partitions, replication factor, retention.ms, cleanup.policy, and for the partitions led here: their number,
+# bytes, messages, bytes produced and consumed.
 TopicRow = list[Any]
 
 
 def topic_figures(services: BrokerServices, instance_id: str, started_at_ms: int, *, after: str) -> dict[str, Any]:
-    """Lines of the topics with names behind `after`, in order. `next` is the last one's name where there are more."""
+    """Returns the topics with names after `after`, in order. `next` is the last one's name if there are more."""
     instance = services.metadata.current.image.instances[instance_id]
     lines: list[TopicRow] = []
     weight, following = 0, None
@@ -51,7 +51,7 @@ def topic_figures(services: BrokerServices, instance_id: str, started_at_ms: int
 
 
 def _refused(services: BrokerServices, instance_id: str) -> list[dict[str, Any]]:
-    """Topics that could not be made for clients that asked this broker; in the first answer alone."""
+    """Returns the topics that auto-creation failed for on this broker; they are on the first page only."""
     accounting = services.accounting.accountings.get(instance_id)
     return [] if accounting is None else accounting.refused_topics.as_json(services.clock.now_ms())
 

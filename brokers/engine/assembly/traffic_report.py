@@ -1,7 +1,7 @@
-"""What all instances of this broker moved since a moment, and what held their clients back: for the one who keeps it.
+"""Traffic and throttling of all instances on this broker since a given time, for the control plane, which stores it.
 
-One question every few seconds is for all instances. An answer has those that did something meanwhile, so many at a
-time, and names the last one where there are more.
+One request every few seconds is for all instances. A page has those that were active in the period, and the last one's
+id if there are more.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from brokers.engine.telemetry.metrics import Sample
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.traffic import STEP_MS
 
-# Points and causes of one answer: it is made in one turn of the event loop, in a few milliseconds.
+# Maximum number of points and causes on one page, which takes one turn of the event loop, a few milliseconds.
 POINTS_PER_PAGE_MAX: Final = 2_000
-# What a cause weighs beside a point.
+# Weight of a cause in points.
 CAUSE_WEIGHT: Final = 8
 
 
 def traffic_page(
     services: BrokerServices, started_at_ms: int, *, since_ms: int, until_ms: int, after: str
 ) -> dict[str, Any]:
-    """Of the instances with ids behind `after`: their seconds in `[since_ms, until_ms)`, and whole, the minutes in
-    which somebody was held back last in that span. One instance is never cut in two.
+    """Returns the instances with ids after `after`: their seconds in `[since_ms, until_ms)`, and the whole minutes in
+    which a client was throttled in that period. One instance is never split over two pages.
     """
     now_ms = services.clock.now_ms()
     instances: dict[str, dict[str, Any]] = {}
@@ -51,7 +51,7 @@ def traffic_page(
 
 
 def throttle_samples(accountings: AccountingRegistry) -> Iterator[Sample]:
-    """How often each cause delayed or refused something here, and how long all waited for it."""
+    """Yields how often each cause delayed or refused something here, and the total delay."""
     totals = sorted(accountings.throttled_totals.items())
     text = "Requests that a limit delayed, and parts of requests that one refused, by the kind of limit."
     for kind, total in totals:

@@ -1,5 +1,5 @@
-"""What makes this broker a transaction coordinator: its shards, the way of markers to leaders, and the question of a
-leader whether a partition is part of a transaction (TXN-12, TXN-27).
+"""Transaction coordination on this broker: its shards, sending of markers to leaders, and verification of partitions
+for leaders (TXN-12, TXN-27).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from brokers.engine.replication.marker_link import MarkerLink
 from brokers.engine.replication.peers import Peers, PeerUnavailable
 
 TRIM_INTERVAL_S: Final = 1.0
-# A producer waits for this with its batch in hand.
+# Timeout of a verification, during which a producer's batch waits.
 VERIFY_TIMEOUT_MS: Final = 5_000
 _VERIFY_VERSION: Final = 5
 _DEPOSED: Final = int(ErrorCode.NOT_COORDINATOR)
 
 
 class Transactions:
-    """Subscribes to the image: create it before whoever loads shards, which send markers at once."""
+    """Transaction coordinator of one broker. Create it before shards are loaded, which send markers."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Transactions:
             carry_out=self._carry_out,
             on_append=on_append,
         )
-        # A leader answers a marker when it is replicated; nobody's batch waits behind it.
+        # A leader responds to a marker when it is replicated; no produce waits behind it.
         self._marker_peers = self._peers("markers")
         self._late_marker_peers = self._peers("late-markers")
         self._coordinator_peers = self._peers("verification")
@@ -115,7 +115,7 @@ class Transactions:
             peers.on_brokers(after.brokers)
 
     def trim(self) -> None:
-        """Call every TRIM_INTERVAL_S."""
+        """Closes idle connections; called every TRIM_INTERVAL_S."""
         for peers in self._all_peers:
             peers.trim()
 
@@ -130,8 +130,8 @@ class Transactions:
         self.link.send(index, effect)
 
     def _report(self, index: int, sent: SendMarkers, partitions: Collection[PartitionKey]) -> bool | None:
-        """Whether the transaction still waits for these markers. None while its shard answers nobody: it may be asked
-        again without having been loaded anew, and would send nothing a second time.
+        """Reports written markers. Returns True if the transaction still waits for them; None while its shard answers
+        no requests: it may be asked again without another load, and would not send anything a second time.
         """
         if self.runtime.is_silent(index):
             return None
@@ -146,10 +146,12 @@ class Transactions:
     async def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[PartitionKey]
     ) -> dict[PartitionKey, int]:
-        """`handlers.context.VerifyTransaction`: asks whoever coordinates the id, by what is known here or there."""
+        """Asks the coordinator of the id, here or on another broker; implements
+        `handlers.services.VerifyTransaction`.
+        """
         verified = await self._verified(transactional_id, producer_id, producer_epoch, partitions)
-        # A marker tells who wrote it. If that was a later coordinator than the one that answered, the transaction is
-        # over, and nobody would ever end it on this partition again (decision 76).
+        # A marker names the coordinator that wrote it. If that was a later coordinator than the one that verified, the
+        # transaction is over, and it would never be ended on this partition again (decision 76).
         return {
             place: _DEPOSED
             if code == ErrorCode.NONE and self._was_reported_later(place, producer_id, verified)
@@ -212,7 +214,7 @@ def _request(
 
 
 def _read(response: AddPartitionsToTxnResponse, partitions: Sequence[PartitionKey]) -> Verified:
-    """A partition that is not answered for is not verified."""
+    """Returns the verification codes; a partition without a result is not verified."""
     codes = dict.fromkeys(partitions, response.error_code or int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     coordinator_epoch = NO_COORDINATOR
     for transaction in response.results_by_transaction:

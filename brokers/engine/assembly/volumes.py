@@ -1,4 +1,4 @@
-"""What the volume of a log directory says of itself."""
+"""Sizes of the volume of a log directory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def volume(path: Path) -> dict[str, int]:
-    """Its size, and what of it is usable; nothing when it does not say."""
+    """Returns the total and the usable bytes of the volume; empty if they are unknown."""
     try:
         result = os.statvfs(path)
     except OSError:

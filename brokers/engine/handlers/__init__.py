@@ -1,5 +1,5 @@
-"""What each call of the protocol means here: one file per family, over the image, the partitions and the accounting.
+"""Handlers of the Kafka API: one module or folder for each family of calls, above metadata, partitions and accounting.
 
-`Session` takes a connection's frames, `dispatch` finds the handler, `context` holds what a handler may use. Produce and
-Fetch decode and encode by hand and keep their look-ups per client; all other calls pass through the compiled codec.
+`Session` takes a connection's frames, `dispatch` finds the handler, `context` has what a handler may use. Produce and
+Fetch use the fast codec and cache topic look-ups per client; all other calls use the compiled codec.
 """

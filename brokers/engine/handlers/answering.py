@@ -1,6 +1,6 @@
 """Steps from a decoded request to its response, in their order.
 
-A call's row in the API table says which of them it takes. Most requests need none that waits and are answered at once;
+A call's row in the API table declares its steps. Most requests have no step that waits and are answered synchronously;
 the others are answered by `_answer_in_steps`, which has every step.
 """
 
@@ -56,13 +56,13 @@ async def _answer_in_steps(call: Call, request: Any, *, is_looked_for: bool) -> 
 
 
 async def _finish(call: Call, request: Any, answering: Awaitable[Any], image: ClusterImage, *, is_audited: bool) -> Any:
-    """Awaits the response, writes to the audit log what became of the request, and encodes a long response."""
+    """Awaits the response, records the outcome of the request in the audit log, and encodes a long response."""
     try:
         response = await answering
     except MalformedRequest:
-        raise  # before anything was done
+        raise  # nothing was done yet
     except BaseException:
-        # A client that disconnects ends its request, which may have changed something by then.
+        # A client that disconnects cancels its request, which may have changed something already.
         if is_audited:
             audited.record(call, request, None, image)
         raise

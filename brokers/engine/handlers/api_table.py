@@ -1,13 +1,12 @@
-"""The API table: one row for each Kafka call that is served, in `api_rows`.
+"""The API table: one row for each supported Kafka call, in `api_rows`.
 
-A row says which handler answers the call, which rights (WIRE-20) and which allow-list of a topic (CKA-11) it asks, what
-a request may weigh, and which steps are taken around the handler (`answering`). A new call is a row, a handler, its
-messages below `protocol/messages/`, and its versions in `protocol.apis`; a test holds this table and what is advertised
-together.
+A row declares the handler of the call, the rights (WIRE-20) and the topic allow-list (CKA-11) that it requires, the
+limit of its requests, and the steps around the handler (`answering`). A new call needs a row, a handler, its messages
+below `protocol/messages/`, and its versions in `protocol.apis`; a test compares this table with the advertised calls.
 
-A call that reads a topic asks the list of those who may consume, one that writes to it who may produce, one that
-deletes, shortens, grows or configures it who may administer. A call that shows no more than that a topic exists asks
-for any of the three. Lists are not changed by any call: they are the owner's in the console and the REST API, and
+A call that reads a topic requires the allow-list for consuming, one that writes to it the list for producing, one that
+deletes, shortens, grows or configures it the list for administration. A call that only shows that a topic exists
+requires any of the three. No call changes the lists: the owner edits them in the console and the REST API, and they
 outlive the topic.
 """
 
@@ -35,7 +34,7 @@ FAST_CODEC_HANDLERS: Final[Mapping[int, FastCodec]] = {
     int(ApiKey.PRODUCE): FastCodec(produce.produce, PRODUCE_BATCHES_FROM, ADVERTISED_TENANT[ApiKey.PRODUCE][1]),
     int(ApiKey.FETCH): FastCodec(fetch.fetch, FETCH_BATCHES_FROM, ADVERTISED_TENANT[ApiKey.FETCH][1]),
 }
-# Older versions of the same calls, whose record sets are converted on the way.
+# Older versions of Produce and Fetch, whose record sets are converted.
 LEGACY_HANDLERS: Final[Mapping[int, Callable[..., None]]] = {
     int(ApiKey.PRODUCE): produce_legacy.produce_old,
     int(ApiKey.FETCH): legacy.fetch_old,
@@ -45,6 +44,6 @@ DISPATCH_TABLE: Final = DispatchTable(FAST_CODEC_HANDLERS, LEGACY_HANDLERS, API_
 
 
 def limit_of(api_key: int) -> RequestLimit:
-    """Returns the limit of a request; for an API that is not served, that of a list."""
+    """Returns the request limit of a call; an unsupported call has that of a list."""
     api = API_TABLE.get(api_key)
     return limits.LISTS if api is None else api.limit

@@ -1,5 +1,5 @@
-"""Things that may happen very often, counted and told of together: one event for each kind, who and where from, after a
-while and then at even intervals. Pure; times are milliseconds.
+"""Tallies of frequent events: events of one kind, user and address are counted and reported together, at first after a
+while and then at regular intervals. Pure; times are in milliseconds.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Any, Final, NamedTuple
 
 from brokers.contract.audit import SEVERAL
 
-# Names that one tally remembers, for the reader to see what it was about.
+# Maximum number of names that one tally keeps as examples.
 NAMES_MAX: Final = 20
 NEVER_MS: Final = 1 << 62
 
 
 class TallyRule(NamedTuple):
-    """A kind is told of `first_ms` after it began, then each `interval_ms` while it goes on. Kinds beyond `keys_max` of
-    one instance are counted together for who does it, without what the client may choose freely; as many again of
-    these, then all others without saying who.
+    """Intervals of reports: a kind is reported `first_ms` after its first event, then each `interval_ms` while it goes
+    on. Beyond `keys_max` kinds of one instance, events are counted together for each user, without the parts that a
+    client may choose freely; beyond as many again, without the user.
     """
 
     first_ms: int
@@ -27,8 +27,8 @@ class TallyRule(NamedTuple):
 
 
 class TallyKey(NamedTuple):
-    """What is counted together. `name` is of the thing it is about, where that is always the same one; `asked` is the
-    action that was refused, `reason` a word that says why.
+    """Attributes that events counted together have in common. `name` is the resource, if all events have the same;
+    `asked` the action that was denied, `reason` a word for the cause.
     """
 
     action: str
@@ -52,7 +52,7 @@ class TallyKey(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """Since it was last told of: `items` things in `requests` requests, some of their names, and what was said last."""
+    """Counts since the last report: `items` in `requests` requests, some of their names, the last details."""
 
     due_ms: int
     requests: int = 0
@@ -68,7 +68,7 @@ class Tally:
 
 
 class Tallies:
-    """Of one instance and one rule."""
+    """Tallies of one instance under one rule."""
 
     __slots__ = ("_due_ms", "_rule", "_tallies")
 
@@ -83,7 +83,7 @@ class Tallies:
     def add(
         self, key: TallyKey, *, at_ms: int, now_ms: int, items: int = 1, names: Iterable[str] = (), last: Any = None
     ) -> TallyKey:
-        """The key that it was counted under. `at_ms` is wall time, `now_ms` monotonic."""
+        """Counts an event and returns the key it was counted under. `at_ms` is wall time, `now_ms` monotonic."""
         tally = self._tallies.get(key)
         if tally is None and len(self._tallies) >= self._rule.keys_max:
             key = self._shared(key)
@@ -104,14 +104,14 @@ class Tallies:
         return key
 
     def _shared(self, key: TallyKey) -> TallyKey:
-        """What a kind is counted under where there is no room for one more."""
+        """Returns the coarser key for a kind that there is no room for."""
         of_user = key.of_user
         if of_user != key and (of_user in self._tallies or len(self._tallies) < 2 * self._rule.keys_max):
             return of_user
         return key.anonymised
 
     def take_due(self, now_ms: int) -> Iterator[tuple[TallyKey, Tally]]:
-        """What is to be told now; each begins anew when the next one is asked for."""
+        """Yields the tallies that are due; each is reset when the next one is requested."""
         if now_ms < self._due_ms:
             return
         for key, tally in list(self._tallies.items()):
@@ -120,12 +120,12 @@ class Tallies:
         self._due_ms = min((tally.due_ms for tally in self._tallies.values()), default=NEVER_MS)
 
     def take(self, key: TallyKey, now_ms: int) -> Iterator[tuple[TallyKey, Tally]]:
-        """The same, of one kind, if it is to be told now."""
+        """Yields the tally of one key if it is due."""
         tally = self._tallies.get(key)
         if tally is None or tally.due_ms > now_ms:
             return
         if not tally.requests:
-            # Quiet for an interval: the next time it begins anew.
+            # No event for an interval: the next one starts a new tally.
             del self._tallies[key]
             return
         yield key, tally
@@ -133,7 +133,7 @@ class Tallies:
         tally.due_ms = now_ms + self._rule.interval_ms
 
     def take_all(self) -> Iterator[tuple[TallyKey, Tally]]:
-        """All that was not told; for the end of the process."""
+        """Yields all tallies with unreported events, at the end of the process."""
         for key, tally in self._tallies.items():
             if tally.requests:
                 yield key, tally

@@ -1,8 +1,8 @@
-"""What clients administer, on its way into the cluster's audit topic (decision 107).
+"""Audit events of administrative requests, on their way to the cluster's audit topic (decision 107).
 
-A change is written before its request is answered. What could be very much is counted and told of together
-(`audit_tallies`): failed sign-ins, refused changes, offsets committed outside of groups, and changes beyond what an
-instance may have told one by one. While there is nowhere to write, events wait in memory.
+A change is written before its request is answered. Frequent events are counted and reported together (`audit_tallies`):
+failed sign-ins, denied changes, offsets committed outside of groups, and changes beyond an instance's limit of single
+events. While no partition of the topic is writable, events wait in memory.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from brokers.engine.scheduling.time_slice import yield_to_others
 
 log = structlog.get_logger(__name__)
 
-# How often what waits and what is counted is looked at.
+# Interval in which waiting events and tallies are processed.
 TICK_S: Final = 1.0
-# Events that wait while this broker leads no partition of the topic, and their bytes; the oldest makes room.
+# Events that wait while this broker leads no partition of the topic, and their bytes; the oldest are dropped.
 WAITING_MAX: Final = 2_000
 WAITING_BYTES_MAX: Final = 8 * 1024 * 1024
-# Events that are written in one turn of the loop, about 0.2 ms each.
+# Number of events written in one turn of the event loop, about 0.2 ms each.
 WRITTEN_PER_TURN: Final = 10
 _ID_BYTES: Final = 8
 _MINUTE_MS: Final = 60_000
 
 _OFTEN: Final = TallyRule(TALLY_REPORTED_AFTER_S * 1000, TALLIES_REPORTED_EVERY_S * 1000, TALLIES_PER_INSTANCE_MAX)
-# The first one at once: it may be somebody who sets a group back.
+# The first commit is reported at once: it may be an administrator who resets a group.
 _COMMITS: Final = TallyRule(0, COMMITS_REPORTED_EVERY_S * 1000, COMMITS_REPORTED_KEYS_MAX)
 
-# Takes an event of an instance. False: there is nowhere to write at the moment.
+# Takes an instance id and an event. Returns False if no partition is writable at the moment.
 Append = Callable[[str, bytes], bool]
 
 
 class Source(NamedTuple):
-    """Who asks, and by which way."""
+    """User, address and route of a request."""
 
     user: str
     address: str
@@ -60,15 +60,15 @@ class Source(NamedTuple):
 
 @dataclass(slots=True)
 class AuditCounts:
-    """Since the start. `merged` were told of together with others, `lost` had to make room."""
+    """Counters since the start. `merged` events were reported together with others, `lost` ones were dropped."""
 
     written: int = 0
     merged: int = 0
     lost: int = 0
 
 
-class _OfInstance:
-    """`tokens`: things that may be told one by one."""
+class _InstanceTallies:
+    """Tallies of one instance. `tokens` is the number of changes that may be reported one by one."""
 
     __slots__ = ("commits", "denied", "merged", "sign_ins", "tokens", "updated_ms")
 
@@ -85,7 +85,7 @@ class _OfInstance:
         return self.sign_ins, self.denied, self.merged, self.commits
 
     def take(self, count: int, now_ms: int) -> bool:
-        """Whether so many may be told. What begins with tokens left is told in full."""
+        """True if these changes may be reported one by one. A request that begins with tokens is reported whole."""
         self._refill(now_ms)
         if self.tokens <= 0:
             return False
@@ -102,20 +102,20 @@ class _OfInstance:
         self.updated_ms = now_ms
 
 
-def _nowhere(_instance_id: str, _value: bytes) -> bool:
-    """Before the assembly has plugged in the topic."""
+def _reject(_instance_id: str, _value: bytes) -> bool:
+    """Rejects all events; used until the assembly sets the topic."""
     return False
 
 
 class AuditTrail:
-    """Of one broker."""
+    """Audit events of one broker."""
 
     def __init__(self, broker_id: int, clock: Clock) -> None:
-        self.append: Append = _nowhere
+        self.append: Append = _reject
         self.counts = AuditCounts()
         self._broker_id = broker_id
         self._clock = clock
-        self._of: dict[str, _OfInstance] = {}
+        self._of: dict[str, _InstanceTallies] = {}
         self._waiting: deque[tuple[str, bytes]] = deque()
         self._waiting_bytes = 0
 
@@ -123,12 +123,13 @@ class AuditTrail:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    # -- what is told -------------------------------------------------------------------------------------------------
+    # -- events
+    # -----------------------------------------------------------------------------------------------------------
 
     def changed(
         self, instance_id: str, source: Source, items: Sequence[AuditItem], *, more: int = 0, failed: int = 0
     ) -> None:
-        """One request changed something."""
+        """Reports the changes of one request."""
         if not items:
             return
         of, now_ms = self._of_instance(instance_id), self._clock.monotonic_ms()
@@ -139,21 +140,21 @@ class AuditTrail:
             return
         self.counts.merged += 1
         first = items[0]
-        # Who is told apart must not depend on what the client calls itself.
+        # The client id, which the client chooses, must not multiply tallies.
         source = source._replace(client_id="")
         key = TallyKey(first.action, first.kind, "", *source)
         self._count(of.merged, key, items=len(items) + more, names=_names(items))
 
     def denied(self, instance_id: str, source: Source, action: str, kind: str, names: Iterable[str]) -> None:
-        """A request asked for what its user may not do."""
+        """Reports a request that the rights of its user did not allow."""
         shown, source = [name for name in names if name], source._replace(client_id="")
         denied = self._of_instance(instance_id).denied
         key = TallyKey(DENIED, kind, "", *source, asked=action)
         self._count(denied, key, items=max(len(shown), 1), names=shown)
 
     def committed(self, instance_id: str, source: Source, item: AuditItem) -> None:
-        """Somebody who is no member of the group committed offsets for it: an administrator, or a consumer of its own
-        that does so every few seconds.
+        """Reports offsets committed by a client that is no member of the group: an administrator, or a consumer without
+        group management, which commits every few seconds.
         """
         commits = self._of_instance(instance_id).commits
         key = TallyKey(item.action, item.kind, item.name, *source)
@@ -164,18 +165,19 @@ class AuditTrail:
     def sign_in_failed(
         self, instance_id: str, source: Source, mechanism: str, *, is_refused: bool, reason: str = ""
     ) -> None:
-        """`source.user` is one that the instance has, or `NOBODY`: what strangers say their name is may be a password.
-        `is_refused`: too many had failed, and it was not tried. `reason`: one of a few words.
+        """Reports a failed sign-in. `source.user` is a user of the instance or `NOBODY`: the name that a stranger sends
+        may be a password. `is_refused`: not tried, since too many had failed. `reason`: one of a few words.
         """
         action = SIGN_IN_REFUSED if is_refused else SIGN_IN_FAILED
         of = self._of_instance(instance_id)
         key = TallyKey(action, "user", "", *source, reason=reason)
         self._count(of.sign_ins, key, last={"mechanism": mechanism})
 
-    # -- comes round --------------------------------------------------------------------------------------------------
+    # -- periodic work
+    # ----------------------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """Call every `TICK_S`."""
+        """Writes waiting events and due tallies; runs every `TICK_S`."""
         written = 0
         while self._write_first():
             written += 1
@@ -193,7 +195,7 @@ class AuditTrail:
                 del self._of[instance_id]
 
     def finish(self) -> None:
-        """The process stops: what is counted is told now."""
+        """Reports all tallies when the process stops."""
         while self._write_first():
             pass
         for instance_id, of in self._of.items():
@@ -203,7 +205,8 @@ class AuditTrail:
         if self._waiting:
             log.error("audit_events_lost", count=len(self._waiting), reason="no partition of the audit topic is led")
 
-    # -- within -------------------------------------------------------------------------------------------------------
+    # -- internals
+    # --------------------------------------------------------------------------------------------------------
 
     def _count(
         self,
@@ -214,7 +217,7 @@ class AuditTrail:
         names: Iterable[str] = (),
         last: Mapping[str, Any] | None = None,
     ) -> TallyKey:
-        """Counts one request; returns the key it was counted under, which is a coarser one if there are too many."""
+        """Counts one event. Returns the key it was counted under, which is coarser if there are too many keys."""
         at_ms, now_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         return tallies.add(key, at_ms=at_ms, now_ms=now_ms, items=items, names=names, last=last)
 
@@ -259,7 +262,7 @@ class AuditTrail:
         )
 
     def _write(self, event: AuditEvent) -> None:
-        """In order: not before those that wait."""
+        """Writes an event, or queues it behind those that wait."""
         value = event.to_json()
         if not self._waiting and self.append(event.instance_id, value):
             self.counts.written += 1
@@ -273,17 +276,17 @@ class AuditTrail:
             self.counts.lost += 1
 
     def _write_first(self) -> bool:
-        """Writes the one that waits longest; False: there is none, or nowhere to write."""
+        """Writes the event that waits longest. Returns False if none waits or no partition is writable."""
         if not self._waiting or not self.append(*self._waiting[0]):
             return False
         self._waiting_bytes -= len(self._waiting.popleft()[1])
         self.counts.written += 1
         return True
 
-    def _of_instance(self, instance_id: str) -> _OfInstance:
+    def _of_instance(self, instance_id: str) -> _InstanceTallies:
         of = self._of.get(instance_id)
         if of is None:
-            of = self._of[instance_id] = _OfInstance(self._clock.monotonic_ms())
+            of = self._of[instance_id] = _InstanceTallies(self._clock.monotonic_ms())
         return of
 
 

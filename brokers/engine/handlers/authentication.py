@@ -1,5 +1,5 @@
-"""What a broker keeps about who signs in to its instances: attempts, proven passwords, open logins, last use. All of it
-ends with the process; users themselves are in the cluster's image.
+"""Authentication state of a broker's instances: failed attempts, proven passwords, open logins, last use of secrets.
+The state ends with the process; users themselves are in the cluster metadata.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from brokers.engine.handlers.token_authentication import TokenAuthentication
 from brokers.engine.scheduling.accounts import Ownership
 from brokers.engine.scheduling.permits import Permits
 
-# Connections of one instance that wait to have a password or a token looked at.
+# Connections of one instance that may wait for the check of a password or a token.
 QUEUED_PER_INSTANCE_MAX: Final = 1_000
-# The thread that hashes gives way to the loop.
+# The hashing thread yields the processor to the event loop.
 HASHING_NICENESS: Final = 10
 _PROVEN_KEY_BYTES: Final = 32
 
 
 @dataclass(slots=True)
 class AuthenticationCounts:
-    """Of one instance since the start. `refused` were not tried (`access.attempts`)."""
+    """Counters of one instance since the start. `refused` attempts were not checked (`access.attempts`)."""
 
     succeeded: int = 0
     failed: int = 0
     refused: int = 0
 
 
-class _OfInstance:
+class _InstanceState:
     __slots__ = ("attempts", "counts", "last_used_ms")
 
     def __init__(self) -> None:
         self.attempts = Attempts()
         self.counts = AuthenticationCounts()
-        # By user and secret: wall time of the last sign-in.
+        # Wall time of the last sign-in, by user and secret.
         self.last_used_ms: dict[str, dict[str, int]] = {}
 
 
 class Authentication:
-    """Of one broker. `max_reauth_ms` is `connections.max.reauth.ms`, 0 = never again."""
+    """Authentication state of one broker. `max_reauth_ms` is `connections.max.reauth.ms`, 0 without a limit."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, current: CurrentImage) -> None:
         self.loop = loop
@@ -62,41 +62,41 @@ class Authentication:
         self.max_reauth_ms = 0
         self.logins = Logins(loop, clock.now_ms)
         self.proven = passwords.ProvenPasswords(os.urandom(_PROVEN_KEY_BYTES))
-        # One password or token is looked at at a time, and tenants take turns.
+        # One password or token is checked at a time, and tenants take turns.
         self.hashing_permits = Permits(1, Ownership(current.tenant_of), queued_per_instance_max=QUEUED_PER_INSTANCE_MAX)
-        self.hasher: Executor = ThreadPoolExecutor(1, "password", _give_way)
+        self.hasher: Executor = ThreadPoolExecutor(1, "password", _lower_priority)
         self._current = current
-        self._of: dict[str, _OfInstance] = {}
+        self._of: dict[str, _InstanceState] = {}
         self.tokens = TokenAuthentication(self, clock, current, os.urandom(_PROVEN_KEY_BYTES))
 
     # -- users --------------------------------------------------------------------------------------------------------
 
     def usable_user(self, instance_id: str, name: str) -> UserDocument | None:
-        """As the present image has it."""
+        """Returns the user if it may sign in, by the current metadata."""
         user = self._current.image.users.of_instance(instance_id).get(paths.sanitise(name))
         return user if user is not None and user.is_usable(self.clock.now_ms()) else None
 
     def is_shut_out(self, instance_id: str, name: str) -> bool:
-        """Whether there is such a user, and it may not sign in, with whatever it may have."""
+        """True if the user exists and may not sign in, whatever its proof."""
         user = self._current.image.users.of_instance(instance_id).get(paths.sanitise(name))
         return user is not None and not user.is_usable(self.clock.now_ms())
 
     def has_user(self, instance_id: str, name: str) -> bool:
-        """Usable or not."""
-        # To know it of a longer name takes longer than to know that nobody has it.
+        """True if the user exists, usable or not."""
+        # No user has a longer name, and to sanitise it takes time.
         if len(name) > USER_NAME_BYTES_MAX:
             return False
         return paths.sanitise(name) in self._current.image.users.of_instance(instance_id)
 
     async def prove_password(self, instance_id: str, name: str, password: str, address: Address) -> Secret | None:
-        """The secret that is this password. It waits for its turn, and costs a thread some milliseconds.
+        """Returns the user's secret that is this password. Waits for its turn, and takes some milliseconds of a thread.
 
         Raises:
             QueueFull: too many connections of the instance wait.
-            AttemptRefused: too many were wrong; this one was not looked at.
+            AttemptRefused: too many attempts failed; this one was not checked.
         """
         async with self.hashing_permits.hold(instance_id):
-            # Others of the same user may have been proven meanwhile, or too many wrong.
+            # In the meantime the same password may have been proven, or too many attempts may have failed.
             secret = self.find_proven(instance_id, name, password, address)
             if secret is not None:
                 return secret
@@ -115,10 +115,10 @@ class Authentication:
         return secret
 
     def find_proven(self, instance_id: str, name: str, password: str, address: Address) -> Secret | None:
-        """The secret that is known to be this password.
+        """Returns the secret that was proven before to be this password.
 
         Raises:
-            AttemptRefused: nothing is looked at.
+            AttemptRefused: the password was not checked.
         """
         self.check_attempt(instance_id, name, address)
         user = self.usable_user(instance_id, name)
@@ -130,9 +130,10 @@ class Authentication:
     # -- attempts -----------------------------------------------------------------------------------------------------
 
     def check_attempt(self, instance_id: str, name: str | None, address: Address) -> None:
-        """
+        """Checks that the attempt is allowed.
+
         Raises:
-            AttemptRefused: too many were wrong.
+            AttemptRefused: too many attempts failed.
         """
         of = self._of_instance(instance_id)
         delay_ms = of.attempts.refusal_ms(name, address, self.clock.monotonic_ms())
@@ -141,18 +142,18 @@ class Authentication:
             raise AttemptRefused(delay_ms)
 
     def begin_attempt(self, instance_id: str, name: str | None, address: Address) -> None:
-        """As wrong until it is right: who hangs up before the answer has tried as well."""
+        """Counts an attempt as failed until it succeeds, so that one whose client hangs up counts as well."""
         self._of_instance(instance_id).attempts.failed(name, address, self.clock.monotonic_ms())
 
     def failed(self, instance_id: str) -> None:
         self._of_instance(instance_id).counts.failed += 1
 
     def was_right(self, instance_id: str, name: str | None, address: Address, *, was_counted: bool) -> None:
-        """`was_counted`: `begin_attempt` was called."""
+        """Records a correct password. `was_counted`: `begin_attempt` was called for it."""
         self._of_instance(instance_id).attempts.succeeded(name, address, was_counted=was_counted)
 
     def signed_in(self, instance_id: str, name: str, secret: Secret | None) -> None:
-        """`secret` None: with a token."""
+        """Records a sign-in; `secret` is None for a token."""
         of = self._of_instance(instance_id)
         of.counts.succeeded += 1
         if secret is None:
@@ -163,22 +164,23 @@ class Authentication:
         self._of_instance(instance_id).counts.succeeded += 1
 
     def counts(self) -> Iterator[tuple[str, AuthenticationCounts]]:
-        """By instance, in the order of their ids."""
+        """Yields the counters of each instance, in the order of their ids."""
         for instance_id, of in sorted(self._of.items(), key=lambda item: item[0]):
             yield instance_id, of.counts
 
     def last_used_ms(self, instance_id: str, name: str) -> dict[str, int]:
-        """By secret."""
+        """Returns the wall time of the last use of each secret."""
         of = self._of.get(instance_id)
         return {} if of is None else of.last_used_ms.get(name, {})
 
-    def _of_instance(self, instance_id: str) -> _OfInstance:
+    def _of_instance(self, instance_id: str) -> _InstanceState:
         of = self._of.get(instance_id)
         if of is None:
-            of = self._of[instance_id] = _OfInstance()
+            of = self._of[instance_id] = _InstanceState()
         return of
 
-    # -- what ends ----------------------------------------------------------------------------------------------------
+    # -- expiry
+    # -----------------------------------------------------------------------------------------------------------
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         self.logins.on_image(before, after)
@@ -192,8 +194,8 @@ class Authentication:
             for instance_id in [id for id in self._of if id not in after.instances]:
                 del self._of[instance_id]
 
-    def _forget_users(self, instance_id: str, of: _OfInstance, users: Mapping[str, UserDocument]) -> None:
-        """Of a user that is gone nothing is kept, and of one that is changed no secret that is gone."""
+    def _forget_users(self, instance_id: str, of: _InstanceState, users: Mapping[str, UserDocument]) -> None:
+        """Drops the state of deleted users and of deleted secrets."""
         for name in tuple(of.last_used_ms):
             user = users.get(paths.sanitise(name))
             if user is None:
@@ -205,7 +207,7 @@ class Authentication:
                     del of.last_used_ms[name][secret_id]
 
     def expire(self) -> None:
-        """To be called every `logins.EXPIRY_INTERVAL_S`."""
+        """Ends expired logins; called every `logins.EXPIRY_INTERVAL_S`."""
         self.logins.expire(lambda instance_id: self._current.image.users.of_instance(instance_id).get)
 
     def close(self) -> None:
@@ -213,7 +215,7 @@ class Authentication:
 
 
 class AttemptRefused(Exception):
-    """Too many passwords were wrong. `delay_ms`: how late to say so."""
+    """Too many failed attempts. `delay_ms` is the delay of the response."""
 
     def __init__(self, delay_ms: int) -> None:
         super().__init__("too many failed attempts; try again later")
@@ -224,7 +226,7 @@ def new_nonce() -> str:
     return secrets.token_urlsafe(scram.NONCE_BYTES)
 
 
-def _give_way() -> None:
-    """In the thread itself; where the system has no niceness of threads nothing is lost."""
+def _lower_priority() -> None:
+    """Lowers the priority of the calling thread, where the system has priorities of threads."""
     with contextlib.suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), HASHING_NICENESS)

@@ -1,4 +1,4 @@
-"""What is set for a broker, by who set it. What each value means: `configs.broker_settings`."""
+"""Settings of a broker in layers, by their source. `configs.broker_settings` has the meaning of each value."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class BrokerLayers:
-    """`own` goes before `of_all`, both before `static`, with which the broker was started. The first two hold usable
-    values only.
+    """Layers of settings: `own` overrides `of_all`, and both override `static`, with which the broker was started. The
+    first two hold valid values only.
     """
 
     static: Mapping[str, str] = field(default_factory=dict)
@@ -18,5 +18,5 @@ class BrokerLayers:
 
     @property
     def effective(self) -> dict[str, str]:
-        """What is in force, defaults aside."""
+        """Returns the settings in effect, without defaults."""
         return {**self.static, **self.of_all, **self.own}

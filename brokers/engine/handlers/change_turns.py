@@ -1,7 +1,7 @@
-"""Changes of what is in ZooKeeper: one at a time for each instance, and a few at a time for all of them, by tenant.
+"""Turns of changes in ZooKeeper: one at a time for each instance, and a limited number for all of them, fair by tenant.
 
-A request waits for the requests of its instance that came before it, then until its instance has paid for what it
-changed, then for a permit.
+A request waits for earlier requests of its instance, then until its instance has paid for earlier changes, then for a
+permit.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from brokers.engine.scheduling.permits import Permits
 from brokers.engine.throttling.change_rate import ChangeRate
 from instances.naming import split_internal
 
-# Of all instances: each is one transaction of ZooKeeper under way.
+# Maximum number of concurrent changes of all instances; each is a transaction of ZooKeeper in flight.
 CHANGES_AT_ONCE_MAX: Final = 4
-# Requests of one instance that wait for a turn.
+# Maximum number of waiting requests of one instance.
 REQUESTS_WAITING_MAX: Final = 500
 
 
 class _InstanceChanges:
-    """Requests of one instance that change something: one holds `lock`, `waiting` counts all of them."""
+    """Changing requests of one instance: one holds `lock`, `waiting` counts all."""
 
     __slots__ = ("lock", "waiting")
 
@@ -36,7 +36,7 @@ class _InstanceChanges:
 
 
 class ChangeTurns:
-    """Turns of instances to change something in ZooKeeper through one broker."""
+    """Turns of instances to change ZooKeeper through one broker."""
 
     def __init__(self, ownership: Ownership | None = None) -> None:
         self._instances: dict[str, _InstanceChanges] = {}
@@ -52,7 +52,7 @@ class ChangeTurns:
         until_ms: int,
         until_ready: Callable[[float], Awaitable[object]] | None = None,
     ) -> AsyncIterator[None]:
-        """Holds the turn of an instance within the block. `until_ready` is given the seconds left, and awaited when the
+        """Holds the turn of an instance within the block. `until_ready` gets the seconds left, and is awaited when the
         instance has paid.
 
         Raises:
@@ -123,8 +123,8 @@ def too_many(wait_ms: int) -> TooManyChanges:
 
 
 class TopicsBeingCreated:
-    """Internal names of topics that are made because a client asked for them, of an instance one after the other: to
-    plan hundreds at once, each beside all topics there are, would hold the loop.
+    """Internal names of topics that are being auto-created, one at a time for each instance: hundreds of concurrent
+    plans, each over all existing topics, would block the event loop.
     """
 
     __slots__ = ("_counts", "_names", "_turns")
@@ -144,7 +144,7 @@ class TopicsBeingCreated:
         return self._counts[instance_id]
 
     def turn(self, instance_id: str | None) -> asyncio.Lock:
-        """Held while a topic of the instance is planned and made."""
+        """Returns the lock that is held while a topic of the instance is planned and created."""
         return self._turns.setdefault(instance_id, asyncio.Lock())
 
     def add(self, internal_name: str) -> None:

@@ -1,7 +1,7 @@
-"""What one connection needs again and again for the same client id: its limiters, its topics, its usage counters.
+"""State that a connection keeps for one client id: its limiters, resolved topics and usage counters.
 
-Kept until the image changes (`MetadataServices.version`), so that a produce or a fetch finds everything in one
-look-up by the bytes of the wire.
+The state is kept until the metadata changes (`MetadataServices.version`), so that a produce or a fetch finds everything
+in one look-up by the bytes of the request.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from brokers.engine.throttling.refusals import refusal_rule
 from brokers.engine.throttling.usage import UsageCounter
 from instances.naming import DEMO_CLIENT_ID
 
-# A client that asks for ever other names must not make its connection grow.
+# Bounds the memory of a connection whose client requests ever new names.
 ROUTES_MAX: Final = 10_000
 
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -45,7 +45,7 @@ CHARGED_CLIENT_IDS: Final = frozenset((MESSAGES_CLIENT_ID, DEMO_CLIENT_ID))
 
 
 class Route:
-    """A topic under the name (or id) the client uses. `error` is set when this client may not use it at all."""
+    """A topic resolved under the name or id that the client uses. `error` is set if the client may not use it."""
 
     __slots__ = ("error", "limiter", "partitions", "topic", "usage")
 
@@ -55,12 +55,12 @@ class Route:
         self.error = error
         self.topic = topic
         self.usage = usage
-        # Of the topic itself; None: it has no limit.
+        # Limiter of the topic; None without a limit.
         self.limiter = limiter
         self.partitions: dict[int, Partition] = {}
 
     def find(self, index: int, storage: StorageServices) -> Partition | int:
-        """The partition, or the error of asking for it here."""
+        """Returns the partition, or the error code of requests for it to this broker."""
         topic = self.topic
         assert topic is not None, "a route without a topic has an error"
         if not 0 <= index < len(topic.partitions):
@@ -73,7 +73,7 @@ class Route:
 
 
 class Client:
-    """Made by the session for the client id of its requests."""
+    """Context of one client id, created by the session."""
 
     __slots__ = (
         "_address",
@@ -101,13 +101,13 @@ class Client:
         self.accounting: InstanceAccounting | None = None
         self.produce_limiters: tuple[Limiter, ...] = ()
         self.consume_limiters: tuple[Limiter, ...] = ()
-        # Of what its requests take of the broker's time; None: nobody limits that.
+        # Limiter of the broker's time that the client's requests take; None without a limit.
         self.request_limiter: Limiter | None = None
         self.produce_routes: dict[bytes, Route] = {}
         self.consume_routes: dict[bytes, Route] = {}
         self._services = services
         self._address = address
-        # Limits of the instance and its topics hold for this client, though it may be on no bill.
+        # Accounting whose limits apply to this client even if its traffic is not billed.
         self.charged: InstanceAccounting | None = None
         if view.instance is not None and view.internal and self.client_id in CHARGED_CLIENT_IDS:
             self.charged = charged = services.accounting.accountings.of(view.instance.id)
@@ -119,8 +119,8 @@ class Client:
                 self.produce_limiters = self._limiters(
                     charged, quotas, PRODUCER_BYTE_RATE, shares.produce, services.clock.monotonic_ms()
                 )
-        # All else that the control plane does for an instance inside the cluster (probe) is neither billed nor held
-        # back.
+        # Other traffic of the control plane for an instance on the internal listener (probes) is neither billed nor
+        # throttled.
         if view.instance is not None and not view.internal:
             instance_id = view.instance.id
             self.accounting = self.charged = accounting = services.accounting.accountings.of(instance_id)
@@ -143,9 +143,9 @@ class Client:
         return tuple(limiter for limiter in (of_client, share) if limiter is not None)
 
     def remember_delay(self, limiter: Limiter, delay_ms: int, now_ms: int) -> None:
-        """Writes down why this client is made to wait (`now_ms` is wall time)."""
+        """Records why this client is throttled. `now_ms` is wall time."""
         self._services.accounting.totals.delays += 1
-        # The demo client is there to be seen in the ledger.
+        # Throttling of the demo client is recorded so that users can see it.
         accounting = self.charged if self.client_id == DEMO_CLIENT_ID else self.accounting
         if accounting is not None:
             accounting.traffic.delayed(delay_ms, now_ms)
@@ -158,7 +158,7 @@ class Client:
             )  # fmt: skip
 
     def remember_refusals(self, refusals: Iterable[tuple[int, str | None]], now_ms: int) -> None:
-        """Writes down why partitions of a produce were refused, of all that came of it: code and message of each."""
+        """Records why partitions of a produce were rejected, given the error code and message of each result."""
         if self.accounting is None:
             return
         counts: dict[Rule, int] = {}
@@ -177,12 +177,12 @@ class Client:
         return route
 
     def consume_route(self, topic_key: bytes, by_id: bool) -> Route:
-        """`topic_key` is a name, or an id when `by_id` (Fetch from version 13 on)."""
+        """Returns the topic to consume from; `topic_key` is its name, or with `by_id` its id (from Fetch 13 on)."""
         namespace = self.view.namespace
         topic = namespace.topic_by_id(topic_key) if by_id else namespace.topics.get(topic_key)
         name = topic_key
         if by_id:
-            # Of an id that is none here there is nobody to ask about.
+            # Rights to an unknown id cannot be checked by name.
             name = b"" if topic is None else topic.user_name.encode()
         route = self._route(topic, name, Operation.CONSUME, AclOperation.READ)
         if by_id and route.error == _UNKNOWN:
@@ -192,7 +192,9 @@ class Client:
         return route
 
     def _route(self, topic: TopicImage | None, name: bytes, operation: Operation, right: AclOperation) -> Route:
-        """`name` is the client's, empty where it names none; who has no right is not told whether there is one."""
+        """Resolves a topic by the client's `name`, empty if it has none. Without a right the response does not tell if
+        the topic exists.
+        """
         error = decide(self.view.state, topic, operation, self._address)
         rights = self.rights
         if name and not rights.is_unrestricted:

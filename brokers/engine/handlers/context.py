@@ -1,4 +1,4 @@
-"""One connection's view of the cluster, and what a call has from it (CKA-5, CKA-9, CKA-17, WIRE-13)."""
+"""View of the cluster for one connection, and the context of one call (CKA-5, CKA-9, CKA-17, WIRE-13)."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from brokers.engine.throttling.waits import Mute
 from brokers.engine.values import Slice
 
 NO_BROKER = -1
-# What the cluster itself may do where a tenant has an instance's state.
+# Instance states that apply to the cluster itself.
 ACTIVE = "active"
 DELETING = "deleting"
 
 
 class PendingAnswer(Protocol):
-    """An answer that is owed; `network.pending_responses.PendingResponse` fits."""
+    """A pending response; implemented by `network.pending_responses.PendingResponse`."""
 
     def complete(self, frame: bytes) -> None: ...
 
 
 class HeldFrame(Protocol):
-    """The buffer of a request in processing; `network.buffers.HeldFrame` fits."""
+    """The buffer of a request in processing; implemented by `network.buffers.HeldFrame`."""
 
     def pin(self) -> None: ...
     def unpin(self) -> None: ...
@@ -47,14 +47,14 @@ class HeldFrame(Protocol):
 
 
 class Channel(Protocol):
-    """The connection as a handler sees it; `network.connection.Connection` fits."""
+    """The connection as handlers see it; implemented by `network.connection.Connection`."""
 
     peer_host: str
     closed: bool
 
     @property
     def turns(self) -> LoopShare:
-        """The share that the client's instance has of the loop."""
+        """Returns the share of the event loop that belongs to the client's instance."""
 
     def respond(self, frame: bytes, delay_ms: int = 0, mute: Mute | None = None) -> None: ...
     def respond_parts(
@@ -67,17 +67,17 @@ class Channel(Protocol):
     def finish_without_response(self, delay_ms: int = 0, mute: Mute | None = None) -> None: ...
     def defer(self, on_closed: Callable[[], object]) -> PendingAnswer: ...
     def hold(self, count: int) -> None:
-        """The request is copied, to be decoded later: it counts as memory of its instance until `release`."""
+        """Counts a copied request that is decoded later as memory of its instance, until `release`."""
 
     def release(self) -> None: ...
     def hold_frame(self) -> HeldFrame | None: ...
     def close(self, reason: str) -> None: ...
     def fail(self, error: Exception) -> None:
-        """Our own mistake with a request: counted, written down, and the end of the connection (decision 22)."""
+        """Counts and logs a failure of our own in a request, and closes the connection (decision 22)."""
 
 
 class Endpoint(NamedTuple):
-    """A live broker under the address of the listener that was asked."""
+    """A live broker with its address on the listener of the request."""
 
     broker_id: int
     host: str
@@ -86,10 +86,10 @@ class Endpoint(NamedTuple):
 
 
 def rights_in(image: ClusterImage, indexes: AclIndexes, principal: Principal, address: Address) -> Rights:
-    """Rights of a principal that calls from an address.
+    """Returns the rights of a principal that calls from an address.
 
-    A principal that speaks for its instance inside the cluster is the owner. A call that another broker forwards has
-    the rights of the client that made it.
+    A principal that acts for its instance on the internal listener is the owner. A forwarded call has the rights of the
+    client that sent it.
     """
     instance_id = principal.instance_id
     if instance_id is None or isinstance(address, Owners):
@@ -108,8 +108,8 @@ def rights_in(image: ClusterImage, indexes: AclIndexes, principal: Principal, ad
 
 
 class View:
-    """One image, as one identity sees it through one listener. `instance` None: the cluster itself, or nobody any
-    more.
+    """Cluster metadata as one principal sees it on one listener. `instance` is None for the cluster itself, and for a
+    deleted instance.
     """
 
     __slots__ = (
@@ -126,7 +126,7 @@ class View:
         self.internal = principal.internal
         self.instance: InstanceImage | None = None
         self.state = ACTIVE
-        # What clients here may be held to; nothing inside the cluster.
+        # Limits of the instance's clients; none on the internal listener.
         self.client_limits: LimitsByEntity = {}
         self._endpoints: dict[int, Endpoint] | None = None
         self._rights: Rights | None = None
@@ -152,7 +152,7 @@ class View:
         return self._route_name
 
     def rights(self, indexes: AclIndexes, address: Address) -> Rights:
-        """Kept: a view is of one connection, which has one address."""
+        """Returns the rights of the principal, cached, since a view belongs to one connection with one address."""
         rights = self._rights
         if rights is None:
             rights = self._rights = rights_in(self.image, indexes, self.principal, address)
@@ -160,8 +160,8 @@ class View:
 
     @property
     def endpoints(self) -> Mapping[int, Endpoint]:
-        """Live brokers that this listener can name, by id (WIRE-13): under the addresses of the client's route, those
-        that have it. A tenant never learns an internal address (CKA-5).
+        """Returns the live brokers by id (WIRE-13), with their addresses on the client's route, as far as they have it.
+        A tenant never sees an internal address (CKA-5).
         """
         if self._endpoints is None:
             self._endpoints = dict(self._find_endpoints())
@@ -181,7 +181,7 @@ class View:
         return result
 
     def _given_endpoints(self, document: InstanceDocument) -> Mapping[int, str]:
-        """Of the route; inside the cluster those that say which brokers serve the instance."""
+        """Returns the endpoints of the route; on the internal listener, those of the instance."""
         if self.internal:
             return document.endpoints
         route = document.route(self._route_name)
@@ -189,15 +189,15 @@ class View:
 
     @property
     def controller_id(self) -> int:
-        """Any broker does topic administration, so the id only has to be one of this answer (CKA-6)."""
+        """Returns the controller's id; any broker will do, so it only has to be in this response (CKA-6)."""
         if self.image.controller_id in self.endpoints:
             return self.image.controller_id
         return min(self.endpoints, default=NO_BROKER)
 
     @property
     def cluster_id(self) -> str:
-        """Each instance is a cluster of its own to its owner; sharing one id would tell tenants who their neighbours
-        are.
+        """Returns the cluster id, a different one for each instance: a shared id would tell tenants who their
+        neighbours are.
         """
         if self.instance_id is None:
             return self.image.cluster_id
@@ -207,7 +207,7 @@ class View:
 
 @dataclass(slots=True)
 class Call:
-    """One request other than Produce and Fetch. `client_id` is "" when the client gave none."""
+    """One request other than Produce and Fetch. `client_id` is "" if the client sent none."""
 
     services: BrokerServices
     view: View
@@ -215,15 +215,15 @@ class Call:
     version: int
     client_id: str
     address: Address
-    # It changed something in ZooKeeper, which its instance pays for (`common.change_turns`).
+    # True if the call changed something in ZooKeeper, which its instance pays for (`common.change_turns`).
     has_changed: bool = False
-    # Of the client's changes by the controller, where it is to wait for them (`mutation_quota`).
+    # Limiter of the client's changes by the controller, if the response has to wait for it (`mutation_quota`).
     mutation_limiter: Limiter | None = None
-    # Of a long one; 0: it was short.
+    # Size of a long request; 0 for a short one.
     request_bytes: int = 0
-    # How long it waited for its instance to have time of this broker again, in milliseconds.
+    # Time in ms that the call waited until its instance had request time on this broker again.
     paused_ms: int = 0
-    # What things were before it changed them, and are after it, where a handler knows it exactly; None: nobody asks.
+    # Settings before and after a change, by resource, where the handler knows them exactly; None without an audit.
     noted: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] | None = None
 
     @property
@@ -232,18 +232,18 @@ class Call:
 
     @property
     def source(self) -> Source:
-        """Who asks, as the audit log tells it."""
+        """Returns the caller in the form of the audit log."""
         view = self.view
         return Source(view.principal.user, str(self.address), self.client_id, view.route_name)
 
     def note(self, name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        """For the audit log."""
+        """Notes a change of settings for the audit log."""
         if self.noted is not None:
             self.noted[name] = (before, after)
 
     @property
     def rights(self) -> Rights:
-        """What its principal may do now: a long call outlives its view."""
+        """Returns the current rights of the principal: a long call outlives its view."""
         services, view = self.services, self.view
         image = services.metadata.current.image
         if image is view.image:
@@ -253,9 +253,8 @@ class Call:
     def denial(
         self, resource_type: ResourceType, name: str = CLUSTER_NAME, operation: AclOperation | None = None
     ) -> int:
-        """Why its principal may not make this call about a resource, as the error code of its kind; 0 if it may, or if
-        the call asks nothing of resources of this kind. `name` is the client's. `operation`: one of those that the
-        call asks besides (`RequiredRights.also`).
+        """Returns the error code if the principal may not make this call for a resource; 0 if it may, or if the call
+        requires no right to this kind of resource. `name` is the client's. `operation` is one of `RequiredRights.also`.
         """
         required = self.api.rights
         if operation is None:
@@ -264,19 +263,19 @@ class Call:
                 return 0
         else:
             is_in_row = (operation, resource_type) in required.also or required.asked.get(resource_type) is operation
-            assert is_in_row, "what a call asks is in its row"
+            assert is_in_row, "a call's operations are in its row"
         rights = self.rights
         if rights.is_unrestricted or rights.allows(operation, resource_type, name):
             return 0
         return DENIALS[resource_type]
 
     def refusal(self, topic: TopicImage | None, name: str) -> int:
-        """Why this call may not be made about a topic, as an error code; 0 if it may. `topic` is as the call's view has
-        it, None if that has none; `name` is the client's. A long call outlives its view, and what is in force is asked.
-        Who has no right is not told whether there is such a topic.
+        """Returns the error code if this call may not be made for a topic, else 0. `topic` is that of the call's view,
+        or None; `name` is the client's. The current metadata decides, since a long call outlives its view. Without a
+        right the response does not tell if the topic exists.
         """
         operation = self.api.topic_list.operation
-        assert operation is not None, "a call that names topics asks one of their lists"
+        assert operation is not None, "a call that names topics requires an allow-list"
         if self.view.state == DELETING:
             return UNKNOWN_TOPIC_OR_PARTITION
         denied = self.denial(ResourceType.TOPIC, name)
@@ -288,8 +287,8 @@ class Call:
         return decide(self.view.state, topic, operation, self.address)
 
     def authorised_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """What its principal may do to a resource, as bits by operation number; of any kind of resource there are only
-        some of them.
+        """Returns the operations that the principal may do on a resource, as bits by operation number, among those that
+        apply to its kind.
         """
         return self.rights.operations(resource_type, name)
 

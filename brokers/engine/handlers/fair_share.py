@@ -1,4 +1,4 @@
-"""The share of the event loop that an instance has, as a handler sees it; `network.fair_turns` decides it."""
+"""An instance's share of the event loop, as handlers see it; `network.fair_turns` implements it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class QueuedWork(Protocol):
 
 
 class LoopShare(Protocol):
-    """The share that one instance has of the loop; `network.fair_turns.InstanceTurns` fits."""
+    """The share of one instance in the event loop; implemented by `network.fair_turns.InstanceTurns`."""
 
     def in_turn(self, call_soon: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> QueuedWork:
-        """Has `work` called in a later round of the loop, as soon as the instance's turn comes."""
+        """Schedules `work` for a later iteration of the event loop, in the instance's turn."""
 
     def now_or_in_turn(self, work: Callable[[], object]) -> QueuedWork:
-        """Calls `work` at once while the instance need not queue, otherwise when its turn comes."""
+        """Calls `work` at once if the instance need not queue, otherwise in its turn."""
 
     def turn_to_resume(self, loop: asyncio.AbstractEventLoop) -> InlineWakeup | None:
-        """Returns what a task awaits before its next step, which then runs as the turn of the instance; None while it
-        need not queue.
+        """Returns an awaitable for a task to await before its next step, which then runs in the turn of the instance;
+        None if the instance need not queue.
         """
 
     def used(self, began_s: float, now_s: float) -> None:
-        """The loop worked for the instance between these two, by `perf_counter`."""
+        """Charges the instance for work between two times of `perf_counter`."""

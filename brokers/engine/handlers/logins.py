@@ -1,4 +1,4 @@
-"""Who is signed in through which connection, so that whoever may not be any more loses it within a second."""
+"""Open logins by user, so that connections of a user that may no longer sign in are closed within a second."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from brokers.contract.oauth import CONFIGURATION, OAuthTerms
 from brokers.contract.users import Secret, UserDocument
 from brokers.engine.cluster.image import ClusterImage
 
-# Connections that are closed before the loop serves others.
+# Number of connections that are closed in one turn of the event loop.
 CLOSED_PER_TURN_MAX: Final = 25
-# How often it is looked who expired.
+# Interval of the check for expired users.
 EXPIRY_INTERVAL_S: Final = 0.5
 REVOKED: Final = "the user may not be here any more"
 
 PLAIN: Final = 0
 OAUTHBEARER: Final = 3
-# Kafka's: who asks to authenticate again sooner is answered ILLEGAL_SASL_STATE.
+# Kafka's limit: earlier re-authentications are answered with ILLEGAL_SASL_STATE.
 REAUTHENTICATION_INTERVAL_MS_MIN: Final = 1_000
 
 
 class Closable(Protocol):
-    """A connection; `network.connection.Connection` fits."""
+    """A connection; implemented by `network.connection.Connection`."""
 
     def close(self, reason: str) -> None: ...
 
 
 class Login:
-    """What one connection was signed in with: a secret of a user, or a token under the terms of a configuration.
-    `mechanism` is PLAIN, OAUTHBEARER, or SCRAM's as `contract.users` numbers them; `proof` None: neither is kept of it.
-    `lifetime_ms` 0: it does not expire.
+    """Login of one connection: with a secret of a user, or with a token under the terms of a configuration. `mechanism`
+    is PLAIN, OAUTHBEARER, or that of SCRAM as numbered in `contract.users`. `proof` is None without either. A
+    `lifetime_ms` of 0 is unlimited.
     """
 
     __slots__ = (
@@ -52,7 +52,7 @@ class Login:
     ) -> None:
         self._logins = logins
         self._timer: asyncio.TimerHandle | None = None
-        # When it last began to authenticate again; monotonic.
+        # Monotonic time of the last start of a re-authentication.
         self.began_again_ms: int | None = None
         self.lifetime_ms = 0
         self.channel = channel
@@ -63,9 +63,7 @@ class Login:
         self.mechanism = mechanism
 
     def holds(self, user: UserDocument | None, now_ms: int) -> bool:
-        """Whether what it was signed in with is worth something still. Whom a token names need not be a user here, but
-        one that may not sign in is kept out all the same.
-        """
+        """True if the login is still valid. A token's user need not exist here, but must not be barred."""
         used = self.secret
         if used is None:
             return user is None or user.is_usable(now_ms)
@@ -78,7 +76,7 @@ class Login:
         return False
 
     def may_begin_again(self, now_ms: int) -> bool:
-        """Whether its connection may authenticate again now, monotonic."""
+        """True if the connection may re-authenticate at this monotonic time, which is then recorded."""
         before_ms = self.began_again_ms
         if before_ms is not None and now_ms - before_ms < REAUTHENTICATION_INTERVAL_MS_MIN:
             return False
@@ -86,37 +84,37 @@ class Login:
         return True
 
     def expire_after(self, lifetime_ms: int, expire: Callable[[], object]) -> None:
-        """`expire` is called unless the peer authenticates again, or goes."""
+        """Calls `expire` after the lifetime, unless the peer re-authenticates or disconnects before."""
         self.keep()
         self.lifetime_ms = lifetime_ms
         self._timer = self._logins.loop.call_later(lifetime_ms / 1000, expire)
 
     def keep(self) -> None:
-        """It does not expire, for the time being."""
+        """Cancels the pending expiry."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def end(self) -> None:
-        """The connection is gone."""
+        """Removes the login when its connection has closed."""
         self.keep()
         self._logins.remove(self)
 
 
 class Logins:
-    """All of one broker. `now_ms` is wall time."""
+    """Open logins of one broker. `now_ms` returns wall time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]) -> None:
         self.loop = loop
         self._now_ms = now_ms
         # By instance and user.
         self._open: dict[str, dict[str, dict[Login, None]]] = {}
-        # Of those, who will expire, and when.
+        # Wall time at which the users among them expire, by instance and user.
         self._expiring: dict[tuple[str, str], int] = {}
         self._closing: deque[Login] = deque()
 
     def add(self, login: Login, user: UserDocument | None) -> None:
-        """`user` None: there is none of the name that a certificate or a token has proven."""
+        """Adds a login. `user` is None if no user has the name that a certificate or a token proved."""
         of_instance = self._open.setdefault(login.instance_id, {})
         of_instance.setdefault(login.user, {})[login] = None
         if user is not None:
@@ -154,7 +152,7 @@ class Logins:
                     self._note_expiry(instance_id, user)
 
     def expire(self, users_of: Callable[[str], Callable[[str], UserDocument | None]]) -> None:
-        """Whose time is over loses its connections. `users_of` an instance finds a user by its node."""
+        """Closes the connections of expired users. `users_of` an instance finds a user by its node name."""
         now_ms = self._now_ms()
         for instance_id, name in [key for key, at_ms in self._expiring.items() if at_ms <= now_ms]:
             del self._expiring[instance_id, name]
@@ -167,7 +165,9 @@ class Logins:
             self._expiring[instance_id, user.name] = user.expires_at_ms
 
     def _revoke_tokens(self, before: ClusterImage, after: ClusterImage) -> None:
-        """Another key set cuts nobody off: servers change their keys while tokens of the old ones are valid."""
+        """Closes logins by token if the terms changed. A change of the key set closes none: servers replace keys while
+        tokens of the old ones are valid.
+        """
         for instance_id, of_instance in self._open.items():
             document = after.oauth.of_instance(instance_id).get(CONFIGURATION)
             if document is before.oauth.of_instance(instance_id).get(CONFIGURATION):
@@ -188,7 +188,7 @@ class Logins:
         self.close([login for login in of_user if not login.holds(user, now_ms)])
 
     def close(self, lost: Sequence[Login]) -> None:
-        """Of these the connections, some in each turn of the loop."""
+        """Closes the connections of these logins, some in each turn of the event loop."""
         if lost and not self._closing:
             self.loop.call_soon(self._close_some)
         self._closing.extend(lost)

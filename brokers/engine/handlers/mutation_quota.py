@@ -1,11 +1,11 @@
-"""How fast a client may create and delete partitions (`controller_mutation_rate`, QUO-40…43, KIP-599).
+"""Quota on the partitions that a client creates and deletes (`controller_mutation_rate`, QUO-40…43, KIP-599).
 
-It is charged where the client's request arrives, since any broker administers topics. Of a limit that holds over all
-brokers of the instance, the one that clients are shown as controller has nearly all, since clients send such requests
-there. The others share the rest evenly, so that all parts together are the limit.
+The quota is charged where the client's request arrives, since any broker administers topics. The broker that clients
+see as controller has nearly all of the limit, since clients send such requests there; the other brokers of the instance
+share the rest evenly, so that all parts add up to the limit.
 
-Beside it the instance as a whole has a rate of its own (`throttling.change_rate`), for everything it changes in
-ZooKeeper: that one protects the cluster, this one is the tenant's wish.
+The instance as a whole has another rate (`throttling.change_rate`), for everything it changes in ZooKeeper: that one
+protects the cluster, this one is set by the tenant.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from brokers.engine.handlers.context import Call
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.throttling.charging import CONTROLLER_MUTATION_RATE, Limiter
 
-# Versions whose clients know what it means to be refused by a rate; others are done, and wait afterwards.
+# First versions whose clients know THROTTLING_QUOTA_EXCEEDED; others are served, and delayed afterwards.
 STRICT_FROM: Final[Mapping[int, int]] = {
     int(ApiKey.CREATE_TOPICS): 6,
     int(ApiKey.CREATE_PARTITIONS): 3,
@@ -29,9 +29,9 @@ CONTROLLERS_PART: Final = 0.9
 
 
 def take(call: Call, partitions: int) -> bool:
-    """Charges the client for a change of so many partitions. False: it owes for those before, and its version is one
-    that is refused; then nothing is charged. Who is refused is told how long to wait, and so is who would never be; a
-    client that is refused later need not wait now, as in Apache Kafka.
+    """Charges the client for a change of this number of partitions. Returns False if it is in debt and its version can
+    be rejected; then nothing is charged. A rejected client is told its delay, and so is one of an older version; a
+    client that is only rejected later is not delayed now, as in Apache Kafka.
     """
     limiter = _limiter(call)
     if limiter is None or limiter.bucket is None:
@@ -48,7 +48,7 @@ def take(call: Call, partitions: int) -> bool:
 
 
 def wait_ms(call: Call) -> int:
-    """How long the client is to wait for what was charged to it, if it is to."""
+    """Returns the delay of the client for what was charged, 0 without one."""
     limiter = call.mutation_limiter
     if limiter is None or limiter.bucket is None:
         return 0
@@ -56,8 +56,8 @@ def wait_ms(call: Call) -> int:
 
 
 def part_of_limit(broker_id: int, controller_id: int, brokers: Collection[int]) -> float:
-    """What one of an instance's `brokers` has of a limit over all of them. Where the controller is none of them, the
-    first one stands for it (CKA-6).
+    """Returns the part of a limit that one of an instance's `brokers` has. If the controller is none of them, the first
+    one stands for it (CKA-6).
     """
     if len(brokers) <= 1:
         return 1.0
@@ -66,7 +66,7 @@ def part_of_limit(broker_id: int, controller_id: int, brokers: Collection[int]) 
 
 
 def _limiter(call: Call) -> Limiter | None:
-    """None: nobody limits it. What the console does for an instance is not held back."""
+    """Returns the client's limiter, None without a limit. Changes by the console are not limited."""
     services, instance = call.services, call.view.instance
     if instance is None or call.view.internal:
         return None

@@ -1,12 +1,10 @@
-"""A request with a decoder of its own, as it lies in the buffer of its connection."""
+"""An undecoded request in the buffer of its connection, for handlers with the fast codec."""
 
 from __future__ import annotations
 
 
 class RawRequest:
-    """`buffer[start:end]` is the frame, its body begins at `body`. The buffer receives the next request once this one
-    was processed.
-    """
+    """A request frame, `buffer[start:end]`, whose body begins at `body`. The buffer is reused after the request."""
 
     __slots__ = ("body", "buffer", "client_id", "correlation_id", "end", "start", "version")
 
@@ -33,7 +31,7 @@ class RawRequest:
         return self.end - self.start
 
     def copy(self) -> RawRequest:
-        """With a buffer of its own, to be processed later."""
+        """Returns a copy with its own buffer, to be processed later."""
         start = self.start
         frame = memoryview(bytearray(self.buffer[start : self.end]))
         return RawRequest(

@@ -1,9 +1,9 @@
-"""Rights that an API asks of its principal (WIRE-20), and the errors that answer their absence.
+"""Rights that a call requires of its principal (WIRE-20), and the error codes of a denial.
 
-The rows of the API table are Apache Kafka's (KafkaApis), and `Call.denial` asks them. A call asks each resource that it
-names: a denied one is answered with the error of its kind, for this resource alone where the response has a place for
-it. Allow-lists of topics hold besides. The cluster itself, the owner of an instance and its superusers are asked
-nothing.
+The rows of the API table are Apache Kafka's (KafkaApis), and `Call.denial` checks them. Each resource that a call names
+is checked: a denial has the error code of the resource's kind, for this resource alone where the response has a place
+for it. Allow-lists of topics apply as well. The cluster itself, the owner of an instance and its superusers are not
+checked.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.protocol.errors import ErrorCode
 
-# What a resource is refused with, by its kind.
+# Error code of a denial, by kind of resource.
 DENIALS: Final[Mapping[ResourceType, int]] = {
     ResourceType.TOPIC: int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ResourceType.GROUP: int(ErrorCode.GROUP_AUTHORIZATION_FAILED),
     ResourceType.CLUSTER: int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     ResourceType.TRANSACTIONAL_ID: int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
 }
-# With the words of Apache Kafka, where an answer has room for them.
+# Apache Kafka's messages of denials, for responses that have a message.
 DENIAL_TEXTS: Final[Mapping[int, str]] = {
     int(ErrorCode.TOPIC_AUTHORIZATION_FAILED): "Topic authorization failed.",
     int(ErrorCode.GROUP_AUTHORIZATION_FAILED): "Group authorization failed.",
@@ -31,8 +31,8 @@ DENIAL_TEXTS: Final[Mapping[int, str]] = {
 
 
 class RequiredRights(NamedTuple):
-    """`asked`: of each resource of a kind that is named; of the cluster once. `also`: asked besides, or instead, as
-    `why` says.
+    """Rights of one call. `asked` has the operation for each kind of resource, checked for each named resource, and
+    once for the cluster. `also` has operations that are checked in addition or instead, as `why` explains.
     """
 
     asked: Mapping[ResourceType, AclOperation]

@@ -1,6 +1,6 @@
-"""Declaration of one Kafka call: its handler, what it is allowed to ask and cost, and each step around its handler.
+"""Declaration of one Kafka call: its handler, its required rights, its limits, and the steps around its handler.
 
-`api_table` has a declaration of each call that is served; `answering` takes the steps.
+`api_table` has the declarations of all supported calls; `answering` executes the steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from brokers.engine.protocol.request_limits import LISTS, RequestLimit
 
 
 class ListAsked(NamedTuple):
-    """The allow-list of a topic that a call asks (CKA-11), and the reason; no operation: it asks none."""
+    """The topic allow-list that a call requires (CKA-11), and the reason. Without an operation it requires none."""
 
     operation: Operation | None
     why: str
@@ -26,17 +26,17 @@ NO_TOPIC: Final = ListAsked(None, "names no topic")
 
 
 class ListField(NamedTuple):
-    """A field of a message, or of an item of its lists, that holds a list."""
+    """Accessors of a list field of a message, or of an item of its lists."""
 
     get: Callable[[Any], Any]
     set: Callable[[Any, list[Any]], None]
 
 
 class SplitLists(NamedTuple):
-    """The lists by which a long request is cut into parts, and the parts of its response are joined.
+    """The lists by which a long request is split, and by which the parts of its response are joined.
 
-    `lines` and `result_lines` are lists within each item; without them an item is a line itself. `lines_max`: lines of
-    a part.
+    `lines` and `result_lines` are lists within each item; without them an item counts as one line. `lines_max` is the
+    number of lines in a part.
     """
 
     items: ListField
@@ -47,20 +47,20 @@ class SplitLists(NamedTuple):
 
 
 class NamedTopic(NamedTuple):
-    """A topic as the client names it, and the highest partition of it in the request, or -1."""
+    """A topic name from a request, with the highest partition requested of it, or -1."""
 
     name: str
     partition: int
 
 
 class Forwarding(Protocol):
-    """Decides which other brokers answer a request, and joins their answers (`groups.coordinator_forwarding`)."""
+    """Decides which other brokers answer a request, and joins their responses (`groups.coordinator_forwarding`)."""
 
     def leads_elsewhere(self, call: Any, request: Any) -> bool:
-        """Returns True if another broker has to be asked."""
+        """True if another broker has to be asked."""
 
     async def answer(self, call: Any, request: Any, answer_here: AnswerHere) -> Any:
-        """Returns the response. `answer_here` answers what this broker coordinates itself."""
+        """Returns the response. `answer_here` answers for what this broker coordinates."""
 
 
 AnswerHere = Callable[[Any, Any], Awaitable[Any]]
@@ -70,8 +70,8 @@ AnswerHere = Callable[[Any, Any], Awaitable[Any]]
 class ServedApi:
     """One row of the API table.
 
-    A handler takes the `Call` and the decoded request, and returns the response or an awaitable of it. Calls without
-    one are answered elsewhere: Produce and Fetch have codecs of their own, SASL comes before a session.
+    A handler takes the `Call` and the decoded request, and returns the response or an awaitable of it. Calls without a
+    handler are served elsewhere: Produce and Fetch by the fast codec, SASL before a session.
     """
 
     key: ApiKey
@@ -79,13 +79,13 @@ class ServedApi:
     rights: RequiredRights
     topic_list: ListAsked = NO_TOPIC
     limit: RequestLimit = LISTS
-    # The request makes coordinators write, and is paid in bytes; a debtor waits before it is handled (`state_writes`).
+    # True if coordinators write for the request, which is paid in bytes and waits for earlier debt (`state_writes`).
     throttled_first: bool = False
     forwarding: Forwarding | None = None
     split: SplitLists | None = None
-    # Topics that are looked for in the change log before they are called unknown (`fresh_topics`).
+    # Topics that are looked up in the change log before they are answered as unknown (`fresh_topics`).
     topics_named: Callable[[Any], Iterable[NamedTopic]] | None = None
     # Describes what the call changed, for the audit log (`auditing`).
     audit: Callable[[Any], Any] | None = None
-    # Counts the lines of a response, which is encoded in chunks when it is long.
+    # Counts the lines of a response; long ones are encoded in chunks.
     result_lines: Callable[[Any], int] | None = None

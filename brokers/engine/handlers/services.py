@@ -1,4 +1,4 @@
-"""Services of one broker that its handlers use, in five groups; a handler takes the group it needs."""
+"""Services of one broker for its handlers, in five groups; a handler takes the group it needs."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ NEVER_MS = 1 << 62
 
 
 class ProducerIds(Protocol):
-    """Hands out producer ids (IDE-1, IDE-2)."""
+    """Allocates producer ids (IDE-1, IDE-2)."""
 
     async def next_id(self) -> int: ...
 
 
 class VerifyTransaction(Protocol):
-    """Asks the coordinator of a transaction whether these partitions, by internal topic, are part of it (TXN-27). An
-    error code for each: 120 if not, 47, 49, 51 or 90 if there is no such transaction, 13, 14, 15 or 16 if nobody knows.
+    """Asks the coordinator of a transaction whether partitions, by internal topic, were added to it (TXN-27). Returns
+    an error code for each: 120 if not, 47, 49, 51 or 90 without such a transaction, 13, 14, 15 or 16 if it is unknown.
     """
 
     async def __call__(
@@ -64,11 +64,11 @@ class VerifyTransaction(Protocol):
 
 
 class ForwardingFailed(Exception):
-    """The other broker did not answer; whether it did what was asked is not known."""
+    """Raised if the other broker did not answer; the outcome of the call is unknown."""
 
 
 class Forwarder(Protocol):
-    """Passes a client's call on to another broker, in the client's name. Raises ForwardingFailed."""
+    """Forwards a client's call to another broker, in the client's name. Raises ForwardingFailed."""
 
     async def __call__(
         self,
@@ -84,7 +84,7 @@ class Forwarder(Protocol):
 
 @dataclass(slots=True)
 class Totals:
-    """Counts of what this process served since its start."""
+    """Counters of requests and traffic since the start of the process."""
 
     requests: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     produce_bytes: int = 0
@@ -100,42 +100,42 @@ class StorageServices:
     fetch_bytes_max: int
     # Threads that may wait for a disk.
     readers: Executor
-    # Threads in which records are converted; None is the loop's own, for which whoever flushes waits as well.
+    # Threads that convert records; None is the event loop's default pool, which flushes also use.
     converters: Executor | None = None
-    # Each follower's fetches from this broker, by its id.
+    # Fetch session of each follower, by its broker id.
     followers: dict[int, FollowerSession] = field(default_factory=dict)
     follower_sessions_made: int = 0
-    # Requests that must know that this broker still leads, and wait for its followers to confirm it.
+    # Requests that wait until followers have confirmed that this broker is still the leader.
     leadership_checks: LeadershipChecks = field(default_factory=LeadershipChecks)
     # Limits what this leader sends to throttled replicas.
     replication_throttle: ReplicationThrottle = field(default_factory=ReplicationThrottle)
     stall_detector: StallDetector = field(default_factory=lambda: StallDetector(0, NEVER_MS))
-    # Called with a partition led here when a follower outside of its ISR has everything.
+    # Called with a partition that this broker leads when a follower outside of its ISR has caught up.
     may_join_isr: Callable[[Partition], object] = unplugged.no_isr_change
     starts: DurableLogStartOffsets = field(init=False)
-    # What an instance has in threads that check and convert batches: one request at a time.
+    # Converter threads are limited to one request of an instance at a time.
     converter_places: DecodedPlaces = field(init=False)
 
 
 @dataclass(slots=True, eq=False)
 class MetadataServices:
-    """The cluster's image, and the writes that change it. `version` is another object after every change of what a
-    client may see or use.
+    """The cluster metadata, and the writes that change it. `version` is replaced by a new object after every change of
+    what a client may see or use.
     """
 
     current: CurrentImage
     store: ClusterStore
     topic_defaults: Mapping[str, str]
-    # Returns when the image holds what had been announced when it was called.
+    # Returns when the metadata has all changes that were announced before the call.
     catch_up: Callable[[], Awaitable[None]] = unplugged.no_change_log
     version: object = field(default_factory=object)
     creating: TopicsBeingCreated = field(default_factory=TopicsBeingCreated)
-    # The queue of changes in ZooKeeper.
+    # Queue of the changes in ZooKeeper.
     change_turns: ChangeTurns = field(init=False)
-    # What is set for this broker, and what of it cannot be in force together: raises SettingsWrong.
+    # Settings of this broker, and the check of their combination, which raises SettingsWrong.
     broker_layers: BrokerLayers = field(default_factory=BrokerLayers)
     check_settings: Callable[[Mapping[str, str]], object] = unplugged.no_check
-    # Looks into the change log for topics that are not known here.
+    # Limits look-ups of unknown topics in the change log.
     topic_looks: TopicLooks = field(init=False)
 
     def bump_version(self) -> None:
@@ -144,48 +144,48 @@ class MetadataServices:
 
 @dataclass(slots=True, eq=False)
 class CoordinatorServices:
-    """Coordinators of groups and transactions on this broker, and ways to those on others."""
+    """Coordinators of groups and transactions on this broker, and access to those on others."""
 
     producer_ids: ProducerIds
     settings: CoordinatorSettings = field(default_factory=lambda: from_overrides({}))
-    # None until the assembly has plugged them in.
+    # None until the assembly sets them.
     groups: Runtime[Any] | None = None
     transactions: Runtime[Any] | None = None
     verify_transaction: VerifyTransaction = unplugged.no_coordinator
-    # Reaches coordinators beyond an instance's brokers.
+    # Reaches coordinators outside of an instance's brokers.
     forwarder: Forwarder | None = None
-    # Writes that wait while an instance owes for what coordinators wrote, by instance id.
+    # Writes that wait while their instance is in debt for coordinator writes, by instance id.
     state_write_queues: WeakValueDictionary[str, Any] = field(default_factory=WeakValueDictionary)
 
 
 @dataclass(slots=True, eq=False)
 class AccessServices:
-    """Authentication, access control lists, and the record of what clients administer."""
+    """Authentication, access control lists, and the audit of administrative calls."""
 
     control_secret: str
     acl_indexes: AclIndexes = field(default_factory=AclIndexes)
-    # Signs clients in to instances.
+    # Authenticates clients of instances.
     authentication: Authentication = field(init=False)
-    # Records what clients administer, and sign-ins that failed.
+    # Records administrative changes and failed sign-ins.
     audit: AuditTrail = field(init=False)
-    # Ends calls whose client loses a right while they wait.
+    # Ends waiting calls whose client loses a right.
     waiting_calls: WaitingCalls = field(init=False)
 
 
 @dataclass(slots=True, eq=False)
 class AccountingServices:
-    """Limits, what clients are charged, and the queues of those that used more than their share."""
+    """Limits and charges of clients, and the queues of instances that exceeded their share."""
 
     accountings: AccountingRegistry
     loop_turns: LoopTurns = field(default_factory=LoopTurns)
     totals: Totals = field(default_factory=Totals)
-    # Parts of the event loop that instances and tenants have while others want it.
+    # Shares of instances and tenants in the event loop when it is contended.
     loop_weights: LoopWeights = field(default_factory=LoopWeights)
-    # Charges time of the loop to an instance: its id, beginning and end.
+    # Charges time of the event loop to an instance; takes its id, start and end.
     charge_loop: Callable[[str, float, float], object] = unplugged.no_loop_charge
-    # As controller: what other brokers may append for instances.
+    # As controller: grants other brokers the bytes that they may append for instances.
     allot_storage: Callable[[AllotStorageRequest], AllotStorageResponse] = unplugged.no_controller
-    # As flow master: what brokers may admit of what instances bought.
+    # As flow master: grants brokers their shares of the instances' bandwidth.
     report_flow: Callable[[ReportFlowRequest], ReportFlowResponse] = unplugged.no_flow_master
     charge_pools: Callable[[ChargePoolsRequest], ChargePoolsResponse] = unplugged.no_pools
     request_turns: RequestTurns = field(init=False)
@@ -209,7 +209,7 @@ class BrokerServices:
     access: AccessServices
     accounting: AccountingServices
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    # For waits until a limiter is paid.
+    # Used by waits until a limiter is paid.
     loop_clock: LoopClock = field(init=False)
     own_turns: OwnTurns = field(init=False)
     deadlines: Deadlines = field(init=False)
@@ -228,7 +228,7 @@ class BrokerServices:
         accounting.decoded_places = DecodedPlaces(loop)
         self.storage.converter_places = DecodedPlaces(loop, bytes_max=0)
         self.storage.starts = DurableLogStartOffsets(self.storage.table, self.spawn)
-        # A queue of its own: an instance that owes time does not keep rights that were taken away.
+        # A separate queue: an instance in debt for request time must not keep rights that were revoked.
         self.access.waiting_calls = WaitingCalls(
             RequestTurns(loop, ownership=ownership),
             self.spawn,

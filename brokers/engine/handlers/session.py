@@ -1,4 +1,4 @@
-"""One connection's conversation: who it is, what it sees, and the frame it is waiting to have answered."""
+"""Session of an identified client on one connection: its view of the cluster, and the request in processing."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling import charging
 from brokers.engine.throttling.charging import Limiter
 
-# To receive and copy a long request takes the broker a second for so many bytes, with what the kernel does for it.
+# Bytes of a long request that the broker receives and copies in a second, including the kernel's work.
 RECEIVED_BYTES_PER_S: Final = 250_000_000
 
-# What the network takes for a short request and its answer, beside the time in which it is handled: two system calls, a
-# timer, a turn of the loop.
+# Time that the network takes for a short request and its response, in addition to handling it: two system calls, a
+# timer, a turn of the event loop.
 NETWORK_S: Final = 0.00006
 
-# What is kept of what a client says of its software.
+# Maximum number of characters kept of the name and the version of a client's software.
 SOFTWARE_CHARS_MAX: Final = 64
 
-# Answered when other members of the group have asked as well, which must therefore find room.
+# Calls that wait for the same call of other group members, and therefore must not block these by the memory they hold.
 WAIT_FOR_OTHERS: Final = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP)})
 
 
 class FastCodec(NamedTuple):
-    """A call with a decoder of its own, and the versions it is served in on every listener."""
+    """A call with the fast codec, and the versions that every listener supports."""
 
     handle: Callable[..., None]
     version_min: int
@@ -63,19 +63,19 @@ class FastCodec(NamedTuple):
 
 
 class DispatchTable(NamedTuple):
-    """Calls that a session answers, by api key. Handed in, because handlers name the session they answer."""
+    """Calls that a session answers, by api key. A parameter of the session, because handlers import the session."""
 
     fast_codec: Mapping[int, FastCodec]
-    # The same calls in the versions before: their record sets are converted on the way.
+    # The calls of `fast_codec` in older versions, whose record sets are converted.
     legacy: Mapping[int, Callable[..., None]]
     apis: Mapping[int, ServedApi]
-    # Answers a call of `apis`: the response, or an awaitable of it.
+    # Answers a call of `apis` with the response, or an awaitable of it.
     answer: Callable[[Call, Any], Any]
 
 
 class Session:
-    """`network.interfaces.Session` of an identified client. `cancel` ends what waits when the connection goes;
-    `hurry` has it answered when the client sends something more instead of waiting.
+    """The `network.interfaces.Session` of an identified client. `cancel` ends a wait when the connection closes;
+    `on_next_request` ends it with a response when the client sends another request.
     """
 
     __slots__ = (
@@ -94,10 +94,10 @@ class Session:
         "channel",
         "fetch_items_max",
         "frame_bytes_max",
-        "hurry",
         "last_client_id",
         "login",
         "metadata",
+        "on_next_request",
         "principal",
         "produce_items_max",
         "services",
@@ -115,23 +115,23 @@ class Session:
         address: str | None = None,
         route_name: str = DEFAULT_ROUTE,
     ) -> None:
-        """`address` of the client, when it is not the peer but somebody whose calls the peer passes on. `route_name`:
-        by which of its instance's routes it came.
+        """Creates the session. `address` is the client's if the peer forwards its calls. `route_name` is the route of
+        its instance that the client uses.
         """
         self.services = services
-        # Bound once: each request uses them.
+        # Bound once, since each request uses them.
         self.accounting = services.accounting
         self.metadata = services.metadata
         self.storage = services.storage
         self.channel = channel
         self.principal = principal
         self.frame_bytes_max = services.frame_bytes_max
-        # Topics and partitions of one request, for decoders of their own.
+        # Maximum number of topics and partitions of one request, for the fast codec.
         self.produce_items_max = PARTITIONS_MAX if principal.internal else PRODUCE.items_max
         self.fetch_items_max = PARTITIONS_MAX if principal.internal else FETCH.items_max
         self.cancel: Callable[[], object] | None = None
-        self.hurry: Callable[[], object] | None = None
-        # What it was signed in with, where that was asked for.
+        self.on_next_request: Callable[[], object] | None = None
+        # The login of the client, on a listener with authentication.
         self.login: Login | None = None
         self._advertised = dict(advertised)
         self._fast_codec_handlers, self._legacy_handlers, self._apis, self._answer = dispatch_table
@@ -143,11 +143,12 @@ class Session:
         self._route_name = route_name
         self._view: View | None = None
         self._client: Client | None = None
-        # Of its last request that is no produce and no fetch, `_client` has that of these.
+        # Client id of the last request other than Produce and Fetch; `_client` has theirs.
         self.last_client_id: str | None = None
-        # Name and version that the client gave with ApiVersions.
+        # Name and version of the client's software, from ApiVersions.
         self.software: tuple[str, str] = ("", "")
-        # Since when this turn is not charged to the client's request quota; 0.0: it is charged elsewhere, or not.
+        # Start of the part of this turn that is not yet charged to the client's request quota; 0.0 if it is charged
+        # elsewhere.
         self._uncharged_since_s = 0.0
 
     def view(self) -> View:
@@ -158,7 +159,7 @@ class Session:
         return view
 
     def rights(self) -> Rights:
-        """What its principal may do now."""
+        """Returns the current rights of the principal."""
         return self.view().rights(self.services.access.acl_indexes, self._address)
 
     def client(self, client_id: str | None) -> Client:
@@ -173,7 +174,7 @@ class Session:
 
     @property
     def client_id(self) -> str:
-        """Client id of its requests; empty where none has said so yet."""
+        """Returns the client id of the requests; empty before the first one that has it."""
         return self._client.client_id if self._client is not None else self.last_client_id or ""
 
     @property
@@ -181,7 +182,7 @@ class Session:
         return self._route_name
 
     def frame_bytes_max_of(self, api_key: int) -> int:
-        """What a request of this API may weigh, known before all of it is received."""
+        """Returns the maximum size of a request of this call, which is checked before the request is received."""
         if self.principal.internal:
             return self.frame_bytes_max
         api = self._apis.get(api_key)
@@ -219,16 +220,16 @@ class Session:
         self._uncharged_since_s = 0.0
 
     def _end_turn(self, limiter: Limiter, ended_s: float) -> None:
-        """The rest of a turn is charged with what comes next."""
+        """Adds the rest of a turn to the time that is charged with the next request."""
         if self._uncharged_since_s:
             limiter.unrecorded_s += ended_s - self._uncharged_since_s
 
     def leave_turn_uncharged(self) -> None:
-        """This turn is not charged to the client's request quota."""
+        """Does not charge this turn to the client's request quota."""
         self._uncharged_since_s = 0.0
 
     def time_delay_ms(self, limiter: Limiter) -> int:
-        """How long the client is to wait for what its requests took, with this turn as far as it went (QUO-21)."""
+        """Returns the delay of the client for the time of its requests, including this turn so far (QUO-21)."""
         now_ms, spent_s = self.services.clock.monotonic_ms(), 0.0
         if self._uncharged_since_s:
             now_s = perf_counter()
@@ -238,24 +239,24 @@ class Session:
         return charging.time_delay_ms(limiter, now_ms)
 
     def record_time(self, spent_s: float) -> None:
-        """A turn or a thread was busy for so long with a Produce or Fetch of this client."""
+        """Adds time that a turn or a thread spent on a Produce or Fetch of this client."""
         client = self._client
         if client is not None and client.request_limiter is not None:
             client.request_limiter.unrecorded_s += spent_s
 
     def _respond_later(self, call: Call, correlation_id: int, response: Any) -> None:
-        """As `_respond`, in a turn of its own."""
+        """Sends a response like `_respond`, in a turn of its own."""
         began_s = perf_counter()
         try:
             self._respond(call, correlation_id, response, 0.0)
-        except Exception as error:  # an answer that cannot be encoded: nobody is there to notice, and the client waits
+        except Exception as error:  # a response that cannot be encoded: without this the client would wait for it
             self.channel.fail(error)
         ended_s = perf_counter()
         self.channel.turns.used(began_s, ended_s)
         self.accounting.loop_turns.record(call.api_key, self.principal.instance_id, ended_s - began_s)
 
     def _handle(self, api_key: int, raw: RawRequest, has_codec: bool) -> None:
-        """Whatever is not answered by a handler with a decoder of its own."""
+        """Handles every call that has no fast codec."""
         if not is_served(self._advertised, api_key, raw.version):
             raise UnsupportedApi(f"version {raw.version} of api key {api_key} is not served here")
         self.accounting.totals.requests[api_key] += 1
@@ -306,7 +307,7 @@ class Session:
             charge_time(self, call, raw.size_bytes / RECEIVED_BYTES_PER_S)
             decoding = decode_in_pieces(api.key, raw, items_max)
             request = await timed(decoding, partial(self._on_turn, call), self._take_turn(call), self.turn_to_resume)
-            raw.buffer.release()  # the copy: what is not held any more is not to be kept either
+            raw.buffer.release()  # frees the copy of the frame
             self.channel.release()
             if place is not None and api.key in WAIT_FOR_OTHERS:
                 place.leave()
@@ -316,7 +317,7 @@ class Session:
             began_s = perf_counter()
             answer = self._answer(call, request)
             self._on_turn(call, perf_counter() - began_s)
-        except Exception as error:  # as in `_finish`; a malformed request among them
+        except Exception as error:  # see `_finish`; also malformed requests
             self.cancel = None
             self.channel.fail(error)
             return
@@ -329,7 +330,7 @@ class Session:
     async def _finish(self, call: Call, correlation_id: int, answer: Any) -> None:
         try:
             response = await timed(answer, partial(self._on_turn, call), self._take_turn(call), self.turn_to_resume)
-        except Exception as error:  # one tenant's request must not take the others' broker down
+        except Exception as error:  # one tenant's request must not stop the broker of all tenants
             self.cancel = None
             self.channel.fail(error)
             return
@@ -337,7 +338,7 @@ class Session:
         self._respond_later(call, correlation_id, response)
 
     def _on_turn(self, call: Call, spent_s: float) -> None:
-        """A turn of the loop was spent on this call."""
+        """Accounts for a turn of the event loop that was spent on this call."""
         now_s = perf_counter()
         self.channel.turns.used(now_s - spent_s, now_s)
         charge_time(self, call, spent_s)
@@ -345,13 +346,13 @@ class Session:
             self.accounting.loop_turns.record(call.api_key, self.principal.instance_id, spent_s)
 
     def turn_to_resume(self) -> InlineWakeup | None:
-        """Returns what a task waits for before its next step; None: it need not. Members of one group are woken
-        together.
+        """Returns the awaitable for a task to await before its next step; None if it need not wait. Members of one
+        group are woken together.
         """
         return self.channel.turns.turn_to_resume(self.services.loop)
 
     def _take_turn(self, call: Call) -> Callable[[], Awaitable[None]] | None:
-        """How a long request waits for its next piece; None: of the cluster's own, which goes on in the next round."""
+        """Returns the wait of a long request before its next part; None for the cluster's own, which need not wait."""
         instance_id = self.principal.instance_id
         if instance_id is None or self.principal.internal:
             return None
@@ -370,15 +371,15 @@ class Session:
             response.throttle_time_ms = delay_ms
         began_s = perf_counter()
         body = encode_response(call.api_key, call.version, response)
-        charge_time(self, call, perf_counter() - began_s)  # part of the turn that answers; the next answer waits for it
+        charge_time(self, call, perf_counter() - began_s)  # part of the responding turn; delays the next response
         frame = encode_response_frame(call.api_key, call.version, correlation_id, body)
-        # A broker that passes on the requests of a client goes on reading; the client does not.
+        # A broker that forwards requests of clients continues to read; the client does not.
         self.channel.respond(frame, 0 if self.principal.internal else delay_ms)
 
     def on_more(self) -> None:
-        hurry, self.hurry = self.hurry, None
-        if hurry is not None:
-            hurry()
+        on_next_request, self.on_next_request = self.on_next_request, None
+        if on_next_request is not None:
+            on_next_request()
 
     def on_closed(self) -> None:
         cancel, self.cancel = self.cancel, None
@@ -390,7 +391,7 @@ class Session:
 
 
 def software_of(request: ApiVersionsRequest | None) -> tuple[str, str]:
-    """Name and version of a client's software, cut to what is kept of them; empty before version 3."""
+    """Returns the truncated name and version of a client's software; empty before version 3."""
     if request is None:
         return "", ""
     name, version = request.client_software_name, request.client_software_version
@@ -404,14 +405,14 @@ def _is_decoded_in_pieces(api_key: int, raw: RawRequest) -> bool:
 
 
 def decode_api_versions(version: int, buffer: memoryview, body: int, end: int) -> tuple[int, Any]:
-    """WIRE-15: a version we do not know is not parsed; the answer is in version 0 and the request is None."""
+    """Decodes a request of ApiVersions. An unknown version is not parsed, but becomes None in version 0 (WIRE-15)."""
     if not 0 <= version <= APIS[ApiKey.API_VERSIONS].version_max:
         return 0, None
     return version, decode_request(ApiKey.API_VERSIONS, version, buffer, body, end)
 
 
 async def decode_in_pieces(api_key: int, raw: RawRequest, items_max: int) -> Any:
-    """The request, a piece of it in each turn of the loop."""
+    """Decodes a request, one part in each turn of the event loop."""
     decoding = decode_request_in_pieces(api_key, raw.version, raw.buffer, raw.body, raw.end, items_max)
     while True:
         await yield_to_others()

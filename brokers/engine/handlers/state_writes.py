@@ -1,10 +1,10 @@
-"""Requests that make coordinators write are paid for in bytes, out of their instance's bandwidth: what is appended to
-the state topics for an instance is charged as if it had been produced (`throttling.shares`).
+"""Charges of coordinator writes: records appended to the state topics for an instance are charged to its bandwidth like
+produced ones (`throttling.shares`).
 
-Who owes waits as after a produce: the answer says how long, and the connection is not read meanwhile. An instance with
-many connections could write with each of them before it waits: beyond a debt of so long, its next requests are handled
-one after the other, each when there is less. Few wait at a time, for each holds its request in memory; the others are
-told that the coordinator is not available, and try again.
+A client in debt is delayed as after a produce: the response has the throttle time, and the connection is muted. An
+instance with many connections could write with each of them before it is delayed: above `DEBT_MS_MAX` of debt its next
+requests are handled one after the other, each when the debt is lower. Few may wait, since each holds its request in
+memory; the others are answered with COORDINATOR_NOT_AVAILABLE, and retry.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.protocol.codec import Encoded
 from brokers.engine.throttling.shares import InstanceShares
 
-# A request waits before it is handled while its instance owes more than this.
+# A request waits before it is handled if its instance has more debt than this.
 DEBT_MS_MAX: Final = 1_000
-# Of one instance on this broker.
+# Maximum number of waiting requests of one instance on this broker.
 WAITING_MAX: Final = 8
 
 
 def owes_too_much(call: Call) -> bool:
-    """Returns True if the request has to wait until its instance has paid for what was written."""
+    """True if the request has to wait until its instance has paid for earlier writes."""
     shares = _shares(call)
     return shares is not None and shares.state_debt_ms(call.services.clock.monotonic_ms()) > DEBT_MS_MAX
 
 
 class WriteQueue:
-    """Requests of one instance that wait, `waiting` of them."""
+    """Waiting requests of one instance; `waiting` is their number."""
 
     __slots__ = ("__weakref__", "lock", "waiting")
 
@@ -54,7 +54,7 @@ def _queue(call: Call) -> WriteQueue:
 
 
 def _without_coordinators(services: BrokerServices) -> BrokerServices:
-    """Returns the services without coordinators, for which handlers answer COORDINATOR_NOT_AVAILABLE."""
+    """Returns the services without coordinators, with which handlers answer COORDINATOR_NOT_AVAILABLE."""
     result = copy(services)
     result.coordination = replace(services.coordination, groups=None, transactions=None)
     return result
@@ -62,9 +62,10 @@ def _without_coordinators(services: BrokerServices) -> BrokerServices:
 
 @asynccontextmanager
 async def paid(call: Call) -> AsyncIterator[Call]:
-    """Waits until the instance owes little enough, and holds its place while the request is handled.
+    """Waits until the debt of the instance is low enough, and keeps its place in the queue while the request is
+    handled.
 
-    Yields the call to handle. Where too many requests wait already it is a call without coordinators, which is answered
+    Yields the call to handle. If too many requests wait already it is a call without coordinators, which is answered
     with COORDINATOR_NOT_AVAILABLE.
     """
     shares = _shares(call)
@@ -89,7 +90,7 @@ async def paid(call: Call) -> AsyncIterator[Call]:
 
 
 def delay_ms(call: Call, response: Any) -> int:
-    """How long who wrote is to wait: by what its instance owes here, or where its request was passed on to."""
+    """Returns the delay of the client, by its instance's debt here or where the request was forwarded."""
     shares = _shares(call)
     owed_ms = 0 if shares is None else shares.state_debt_ms(call.services.clock.monotonic_ms())
     if isinstance(response, Encoded):
@@ -98,7 +99,7 @@ def delay_ms(call: Call, response: Any) -> int:
 
 
 def remember(call: Call, user: str, waited_ms: int) -> None:
-    """Writes down why the client is made to wait."""
+    """Records why the client is throttled."""
     services, instance_id = call.services, call.view.instance_id
     accounting = None if instance_id is None else services.accounting.accountings.get(instance_id)
     if accounting is None or accounting.shares.state is None:
@@ -113,7 +114,7 @@ def remember(call: Call, user: str, waited_ms: int) -> None:
 
 
 def _shares(call: Call) -> InstanceShares | None:
-    """None: nobody pays. What the console does for an instance is not held back."""
+    """Returns the shares to charge, None without any. Changes by the console are not throttled."""
     view = call.view
     if view.instance is None or isinstance(call.address, Owners):
         return None

@@ -1,7 +1,7 @@
 """Throttle time of all requests but Produce and Fetch, which compute theirs where they are charged (QUO-21, QUO-22).
 
-Each limit gives a delay with its reason. The longest delay is the request's: it is answered as `throttle_time_ms`, its
-connection is muted that long, and its reason is written to the throttle log.
+Each limit yields a delay with its reason. The longest delay is the request's: the response has it as
+`throttle_time_ms`, its connection is muted for that time, and its reason is written to the throttle log.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from quotas.throttle import DELAY_MS_MAX
 
 
 class Reason(Enum):
-    # Time of the broker that requests of the instance took (decision 89).
+    # Broker time taken by requests of the instance (decision 89).
     REQUEST_TIME = auto()
-    # Bytes that the request had coordinators write, out of the instance's bandwidth.
+    # Bytes that coordinators wrote for the request, charged to the instance's bandwidth.
     STATE_WRITES = auto()
     # Changes in ZooKeeper by the instance.
     CHANGE_RATE = auto()
@@ -31,7 +31,7 @@ class Reason(Enum):
 
 
 class Throttle(NamedTuple):
-    """A delay that one limit asks for. `limiter`: the client's, for `CLIENT_QUOTA`."""
+    """A delay required by one limit. `limiter` is the client's, for `CLIENT_QUOTA`."""
 
     delay_ms: int
     reason: Reason
@@ -42,7 +42,7 @@ NO_THROTTLE: Final = Throttle(0, Reason.CLIENT_QUOTA)
 
 
 class Sender(Protocol):
-    """The session of a request."""
+    """The session of a request, as this module uses it."""
 
     principal: Principal
 
@@ -50,7 +50,7 @@ class Sender(Protocol):
 
 
 def charge_time(sender: Sender, call: Call, spent_s: float) -> int:
-    """Charges time of the broker to the client and its instance; returns how long the instance owes, in ms."""
+    """Charges broker time to the client and its instance. Returns the debt of the instance in ms."""
     accounting = _accounting(call)
     if accounting is None:
         return 0
@@ -62,7 +62,7 @@ def charge_time(sender: Sender, call: Call, spent_s: float) -> int:
 
 
 def throttle_time_ms(sender: Sender, call: Call, response: Any, spent_s: float) -> int:
-    """Charges the last turn of a request, and returns how long its client waits after the response, in ms."""
+    """Charges the last turn of a request. Returns the delay of its client after the response, in ms."""
     throttles = [Throttle(charge_time(sender, call, spent_s), Reason.REQUEST_TIME)]
     if call.api.throttled_first:
         throttles.append(Throttle(state_writes.delay_ms(call, response), Reason.STATE_WRITES))
@@ -97,7 +97,7 @@ def _by_client_quotas(sender: Sender, call: Call) -> Throttle:
 
 
 def _record(sender: Sender, call: Call, longest: Throttle) -> None:
-    """Writes down the reason of the longest delay, and how long the pieces of the request waited for their turns."""
+    """Records the reason of the longest delay, and the time that parts of the request waited for their turns."""
     delay_ms, reason, limiter = longest
     time_ms = call.paused_ms + (delay_ms if reason is Reason.REQUEST_TIME else 0)
     accounting, user, now_ms = _accounting(call), sender.principal.user, call.services.clock.now_ms()
@@ -116,15 +116,13 @@ def _record(sender: Sender, call: Call, longest: Throttle) -> None:
 
 
 def _accounting(call: Call) -> InstanceAccounting | None:
-    """Returns the accounts that the request is charged to. What the control plane does for an instance is not held
-    back.
-    """
+    """Returns the accounting to charge. Requests of the control plane for an instance are not throttled."""
     view = call.view
     return None if view.instance is None or view.internal else call.services.accounting.accountings.of(view.instance.id)
 
 
 def _time_limiter(sender: Sender, call: Call) -> Limiter | None:
-    """Returns the limit of the time that requests of the client take, None if there is none."""
+    """Returns the limiter of the time that requests of the client take, None without a limit."""
     view = call.view
     if view.instance is None or view.internal:
         return None

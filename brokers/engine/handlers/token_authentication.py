@@ -1,5 +1,5 @@
-"""What a broker keeps about tokens of its instances' clients: those proven lately, and which key sets it wishes to have
-fetched again. Configurations are in the cluster's image.
+"""Authentication of clients by token: recently proven tokens, and requests to refresh key sets. Configurations are in
+the cluster metadata.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.scheduling.permits import Permits
 
-# Writes the wish down where the control plane looks.
+# Requests a refresh of the instance's key set from the control plane.
 RequestKeys = Callable[[str], Awaitable[object]]
-# It does not say whom it proves before it is verified.
+# A token names no user before it is verified.
 _NOBODY: Final = None
 
 
 class SharedWithPasswords(Protocol):
-    """The thread, its permit and the limits of attempts; `authentication.Authentication` fits."""
+    """The hashing thread, its permit and the limits of attempts; implemented by `authentication.Authentication`."""
 
     loop: asyncio.AbstractEventLoop
     hashing_permits: Permits
@@ -39,7 +39,7 @@ class SharedWithPasswords(Protocol):
 
 
 class TokenAuthentication:
-    """Of one broker. `request_keys` is plugged by the assembly."""
+    """Token authentication of one broker. `request_keys` is set by the assembly."""
 
     def __init__(self, shared: SharedWithPasswords, clock: Clock, current: CurrentImage, key: bytes) -> None:
         self.proven = ProvenTokens(key)
@@ -48,12 +48,12 @@ class TokenAuthentication:
         self._clock = clock
         self._current = current
         self._verifier = TokenVerifier()
-        # By instance: when its keys were asked for, monotonic.
+        # Monotonic time of the last request for keys, by instance.
         self._requested_ms: dict[str, int] = {}
         self._requests: set[asyncio.Task[None]] = set()
 
     def configuration(self, instance_id: str) -> OAuthDocument | None:
-        """As the present image has it; None: tokens are not taken."""
+        """Returns the current OAuth configuration of an instance; None if it accepts no tokens."""
         return self._current.image.oauth.of_instance(instance_id).get(CONFIGURATION)
 
     def terms(self, instance_id: str) -> OAuthTerms | None:
@@ -61,33 +61,34 @@ class TokenAuthentication:
         return None if document is None else document.terms
 
     def check_attempt(self, instance_id: str, address: Address) -> None:
-        """
+        """Checks that the attempt is allowed.
+
         Raises:
-            AttemptRefused: too many were wrong; nothing is looked at.
+            AttemptRefused: too many attempts failed; the token is not checked.
         """
         self._shared.check_attempt(instance_id, _NOBODY, address)
 
     def begin_attempt(self, instance_id: str, address: Address) -> None:
-        """As wrong until it is right."""
+        """Counts an attempt as failed until it succeeds."""
         self._shared.begin_attempt(instance_id, _NOBODY, address)
 
     def find_proven(self, instance_id: str, token: str, address: Address) -> VerifiedToken | None:
-        """What it was proven to be before.
+        """Returns the result of an earlier proof of the token.
 
         Raises:
-            AttemptRefused: nothing is looked at.
+            AttemptRefused: the token is not checked.
         """
         self.check_attempt(instance_id, address)
         document = self.configuration(instance_id)
         return None if document is None else self.proven.find(token, document, self._clock.now_ms())
 
     async def prove(self, instance_id: str, token: str, address: Address) -> VerifiedToken:
-        """It waits for its turn, and costs a thread some tenths of a millisecond.
+        """Verifies a token. Waits for its turn, and takes some tenths of a millisecond of a thread.
 
         Raises:
-            TokenRefused: it proves nobody.
+            TokenRefused: the token is invalid.
             QueueFull: too many connections of the instance wait.
-            AttemptRefused: too many were wrong; this one was not looked at.
+            AttemptRefused: too many attempts failed; this one was not checked.
         """
         async with self._shared.hashing_permits.hold(instance_id):
             known = self.find_proven(instance_id, token, address)
@@ -104,7 +105,7 @@ class TokenAuthentication:
                 )
             except UnknownKey:
                 if document.is_fetched:
-                    self._wish_for_keys(instance_id)
+                    self._ask_for_keys(instance_id)
                 raise
         self._shared.was_right(instance_id, _NOBODY, address, was_counted=True)
         self.proven.note(token, document, verified)
@@ -115,7 +116,7 @@ class TokenAuthentication:
             for instance_id in [id for id in self._requested_ms if not after.oauth.of_instance(id)]:
                 del self._requested_ms[instance_id]
 
-    def _wish_for_keys(self, instance_id: str) -> None:
+    def _ask_for_keys(self, instance_id: str) -> None:
         now_ms = self._clock.monotonic_ms()
         before_ms = self._requested_ms.get(instance_id)
         if self.request_keys is None or (before_ms is not None and now_ms - before_ms < KEY_REQUEST_INTERVAL_MS):
@@ -130,5 +131,5 @@ async def _request(request_keys: RequestKeys, instance_id: str) -> None:
     try:
         await request_keys(instance_id)
     except ClusterError:
-        # The next token whose key is not known asks again.
+        # The next token with an unknown key requests the keys again.
         return

@@ -1,4 +1,4 @@
-"""The limit that a topic's own settings put on everybody who produces to it or reads it here."""
+"""Byte limits in a topic's settings, which apply to all its producers or all its consumers on this broker."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _KEYS: Final[dict[Operation, tuple[str, Quota]]] = {
 def limiter_of(
     services: BrokerServices, accounting: InstanceAccounting, topic: TopicImage, operation: Operation
 ) -> Limiter | None:
-    """None: the topic has no such limit, or no partition that is led here."""
+    """Returns the topic's limiter; None if it has no limit, or no partition that this broker leads."""
     key, quota = _KEYS[operation]
     value = topic.config.get(key) or services.metadata.topic_defaults.get(key)
     if value is None or value == NO_LIMIT:
         return None
-    limit_bps = _number(value)
+    limit_bps = _limit_bps(value)
     if limit_bps < 1:
         return None
     now_ms = services.clock.monotonic_ms()
@@ -37,8 +37,8 @@ def limiter_of(
     )
 
 
-def _number(value: str) -> int:
-    """0 for what somebody wrote into ZooKeeper that is no number (QUO-75)."""
+def _limit_bps(value: str) -> int:
+    """Returns the limit; 0 if the value in ZooKeeper is no number (QUO-75)."""
     try:
         return int(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Budget of looks into the change log that requests cause by naming topics which this broker does not know."""
+"""Budget of reads of the change log that requests for unknown topics cause."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Final
 from brokers.engine.clock import Clock
 from quotas.token_bucket import TokenBucket
 
-# Of one instance, and of all together: at once, and a second in the long run.
+# Burst and rate per second, of one instance and of all together.
 LOOKS_BURST: Final = 10
 LOOKS_PER_S: Final = 2
 ALL_LOOKS_BURST: Final = 40
 ALL_LOOKS_PER_S: Final = 20
-# The oldest is forgotten, and begins anew.
+# Maximum number of instances with a budget of their own; the oldest is dropped, and starts anew.
 INSTANCES_REMEMBERED_MAX: Final = 1_000
 
 
 class TopicLooks:
-    """Budget of looks into the change log, for each instance and for all."""
+    """Budget of reads of the change log, for each instance and for all together."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -25,7 +25,7 @@ class TopicLooks:
         self._of_instances: dict[str, TokenBucket] = {}
 
     def take(self, instance_id: str) -> bool:
-        """True if the instance may look now; that is charged."""
+        """True if the instance may cause a read now, which is charged."""
         now_ms = self._clock.monotonic_ms()
         own = self._of_instances.get(instance_id)
         if own is None:

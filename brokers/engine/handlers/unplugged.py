@@ -1,4 +1,4 @@
-"""Answers of parts that the assembly has not plugged into the engine yet: a request may come before."""
+"""Defaults for services that the assembly has not connected yet, since requests may arrive before."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Calls that wait while rights may go: fetches for records, members for their group. When an instance's access control
-entries, users or default change, its own waiting calls are looked at, and no others: once each, in turns of the loop,
-and the instance pays for the time.
+"""Calls that wait while rights may be revoked: fetches for records, members for their group. When an instance's access
+control entries, users or default change, its waiting calls are checked again, once each, in turns of the event loop;
+the time is charged to the instance.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any, Final, Protocol
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.request_turns import RequestTurns
 
-# One turn ends after so long: a look takes some microseconds.
+# Maximum duration of one turn; a check takes some microseconds.
 TURN_S_MAX: Final = 0.002
 
 
 class WaitingCall(Protocol):
     def check_right(self) -> object:
-        """Ends the wait if its principal may not make the call any more."""
+        """Ends the wait if its principal may no longer make the call."""
 
 
 class WaitingCalls:
-    """Of one broker. `spawn` runs work beside; `charge(instance_id, spent_s)` is told what a look cost."""
+    """Waiting calls of one broker. `spawn` starts a task; `charge(instance_id, spent_s)` charges the time of checks."""
 
     __slots__ = ("_by_instance", "_changed", "_charge", "_spawn", "_turns")
 
@@ -36,9 +36,9 @@ class WaitingCalls:
         self._turns = turns
         self._spawn = spawn
         self._charge = charge
-        # In the order in which they came: a set would have another one in every process.
+        # In order of arrival: a set would have a different order in every process.
         self._by_instance: dict[str, dict[WaitingCall, None]] = {}
-        # Instances that are being looked at, and whether something changed since that began.
+        # Instances whose calls are being checked, and True if something changed since that began.
         self._changed: dict[str, bool] = {}
 
     def add(self, instance_id: str, call: WaitingCall) -> None:
@@ -49,7 +49,7 @@ class WaitingCalls:
             waiting[call] = None
 
     def remove(self, instance_id: str, call: WaitingCall) -> None:
-        """Harmless when it is not there."""
+        """Removes a call, if it is there."""
         waiting = self._by_instance.get(instance_id)
         if waiting is not None:
             waiting.pop(call, None)
@@ -58,8 +58,8 @@ class WaitingCalls:
 
     @contextmanager
     def holding(self, instance_id: str | None, check: Callable[[], object]) -> Iterator[None]:
-        """`check` is called after each change, for as long as this lasts. None: of the cluster itself, which has all
-        rights.
+        """Calls `check` after each change while the block lasts. Without an instance it is the cluster itself, which
+        has all rights.
         """
         if instance_id is None:
             yield
@@ -85,7 +85,7 @@ class WaitingCalls:
                     self._spawn(self._check_again(instance_id))
 
     async def _check_again(self, instance_id: str) -> None:
-        """A change meanwhile begins it anew: however many there are, one after the other is looked at."""
+        """Checks the calls again. A change meanwhile starts over, so that one check runs at a time."""
         try:
             while self._changed[instance_id]:
                 self._changed[instance_id] = False
@@ -94,7 +94,7 @@ class WaitingCalls:
             del self._changed[instance_id]
 
     async def _check_once(self, instance_id: str) -> None:
-        # Who begins to wait after a change was asked by what is in force since.
+        # Calls that begin to wait after the change were checked against the new rights.
         left = list(self._by_instance.get(instance_id, ()))
         left.reverse()
         while left:
@@ -115,7 +115,7 @@ class _Check:
 
 
 def _have_changed(before: ClusterImage, after: ClusterImage, instance_id: str) -> bool:
-    """Whether somebody of the instance may have lost a right."""
+    """True if a client of the instance may have lost a right."""
     return (
         before.acls.by_instance.get(instance_id) is not after.acls.by_instance.get(instance_id)
         or before.users.by_instance.get(instance_id) is not after.users.by_instance.get(instance_id)
@@ -124,6 +124,6 @@ def _have_changed(before: ClusterImage, after: ClusterImage, instance_id: str) -
 
 
 def _is_open(image: ClusterImage, instance_id: str) -> bool:
-    """Whether everybody may use what no entry is about."""
+    """True if resources without entries are open to every client."""
     instance = image.instances.get(instance_id)
     return instance is not None and instance.document.allow_everyone_if_no_acl

@@ -1,9 +1,9 @@
-"""Sockets: listeners that come and go, and connections that hand whole frames to a session, one at a time (WIRE-9).
+"""Sockets: listeners that open and close at run time, and connections that pass whole frames to a session (WIRE-9).
 
     listeners = Listeners(loop, limits, telemetry)
     listeners.open("ins-7k2m9qxa", host, port, make_session)     at run time, per instance (CKA-3)
     connection.respond(frame, delay_ms)                           from the session, now or later
     connection.respond_parts([bytes, FileSlice, …], delay_ms, on_written)
 
-A session never touches a socket; this room never looks into a frame.
+A session never uses a socket; this package never parses a frame.
 """

@@ -1,7 +1,7 @@
-"""Decides which connections come in and at what pace: limits by address, by instance, and of the broker (QUO-50 to
+"""Decides which connections are accepted and at what rate: limits by address, by instance, and of the broker (QUO-50 to
 QUO-52).
 
-`port` accepts and asks; `listener` keeps what came in. Reasons for which a connection is refused are in `admission`.
+`port` accepts connections and consults the policy; `listener` keeps them. Causes of refusals are in `admission`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from brokers.engine.network.throttled_connections import ThrottledConnections
 
 
 class OpenConnections(Protocol):
-    """All connections of a broker; `listener.Listeners` fits."""
+    """All connections of a broker; implemented by `listener.Listeners`."""
 
     count: int
 
@@ -34,7 +34,7 @@ class OpenConnections(Protocol):
 
 
 class Port(Protocol):
-    """A bound port, as far as the policy knows it; `port.Listener` fits."""
+    """A bound port, as the policy sees it; implemented by `port.Listener`."""
 
     name: str
     group: ListenerGroup
@@ -43,8 +43,8 @@ class Port(Protocol):
 
 
 class AcceptPolicy:
-    """Limits of all ports of a broker. `connections_per_s` is the rate that an address of an instance has, and
-    `on_held_back` hears of each connection that was refused or delayed; the assembly plugs both in.
+    """Limits of all ports of a broker. `connections_per_s` returns the rate limit of an address of an instance, and
+    `on_held_back` is called for each connection that was refused or delayed; the assembly sets both.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class AcceptPolicy:
         self._queued = Queued()
 
     def queue_of(self, group: ListenerGroup) -> EntryQueue:
-        """Returns a queue for a new group, for connections that come faster than it may accept them."""
+        """Returns a queue for a new group, for connections that arrive faster than it may accept them."""
         return EntryQueue(self._loop, partial(self._has_place, group), partial(self._drop, group), self._queued)
 
     # -- by address ---------------------------------------------------------------------------------------------------
 
     def refusal_of_client(self, port: Port, address: str) -> str | None:
-        """Returns the reason for which a client may not come in; None if it may."""
+        """Returns the cause for refusing a client; None if it is accepted."""
         if not port.rules.is_admitted(address):
             return admission.ALLOW_LIST
         group = port.group
@@ -82,8 +82,8 @@ class AcceptPolicy:
         return None
 
     def throttle(self, port: Port, accepted: socket.socket, address: str) -> bool:
-        """True if this address opens connections faster than it may. The connection then belongs to the policy: it
-        counts for no listener, and is closed when its delay is over.
+        """True if this address opens connections faster than its limit. The policy then takes over the connection: no
+        listener counts it, and it is closed when its delay is over.
         """
         group = port.group
         limit_per_s = None if group.is_protected else self.connections_per_s(group.name, address)
@@ -104,7 +104,7 @@ class AcceptPolicy:
     # -- by route, instance and broker --------------------------------------------------------------------------------
 
     def refusal_of_place(self, port: Port) -> str | None:
-        """Returns the reason for which there is no place for one more connection; None if there is one."""
+        """Returns the cause if there is no place for one more connection; None if there is."""
         group, rules = port.group, port.rules
         if rules.connections_max is not None and len(port.connections) >= rules.connections_max:
             return admission.ROUTE
@@ -115,8 +115,8 @@ class AcceptPolicy:
     def _has_room(self, group: ListenerGroup) -> bool:
         """True if the broker has room for one more connection of the group.
 
-        When all places are taken, the group with most connections loses one that was quiet for long. A tenant that
-        opens as many as it may does not lock the others out (QUO-50).
+        When all places are taken, the group with most connections loses an idle one, so that a tenant that opens as
+        many as it may does not lock the others out (QUO-50).
         """
         if self._open.count + self.throttled.count < self._limits.connections_max:
             return True
@@ -131,7 +131,7 @@ class AcceptPolicy:
         return True
 
     def _has_place(self, group: ListenerGroup) -> bool:
-        """True if there are places for all connections that queue."""
+        """True if there are places for all connections in the queue."""
         if group.count + group.entry_queue.count > group.connections_max:
             return False
         return self._open.count + self.throttled.count + self._queued.count <= self._limits.connections_max
@@ -143,7 +143,7 @@ class AcceptPolicy:
     # -- by rate ------------------------------------------------------------------------------------------------------
 
     def delay_ms(self, group: ListenerGroup) -> int:
-        """Charges a connection that was accepted or refused. Returns how long to accept no other (QUO-51)."""
+        """Charges an accepted or refused connection. Returns the pause of accepting in ms (QUO-51)."""
         if group.is_protected:
             return 0
         now_ms = self._now_ms()
@@ -161,7 +161,7 @@ class AcceptPolicy:
     def _note(self, group: ListenerGroup, name: str, address: str, cause: str, count: int) -> None:
         self._counters.refuse(cause)
         self._reports.refused(name, address, cause, count)
-        if cause != admission.ALLOW_LIST:  # strangers do not slow the instance's clients down
+        if cause != admission.ALLOW_LIST:  # strangers must not slow down the instance's clients
             self.on_held_back(group.name, cause, 0)
 
     def _now_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""How fast connections come from each address of an instance's clients (QUO-52). Pure."""
+"""Rates of new connections from each address of an instance's clients (QUO-52). Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Final
 from quotas import throttle
 from quotas.rates import WINDOW_COUNT, WINDOW_MS, Rate
 
-# Addresses of one instance with a counter of their own; whoever comes beyond shares one.
+# Addresses of one instance with a counter of their own; all others share one.
 ADDRESSES_MAX: Final = 1_000
-# After that a counter has nothing in it.
+# Age at which a counter is empty.
 FORGOTTEN_MS: Final = (WINDOW_COUNT + 1) * WINDOW_MS
-# Of counters that are forgotten, those that one new address takes out.
+# Number of expired counters that one new address removes.
 FORGOTTEN_AT_ONCE: Final = 2
 
 
 class AddressRates:
-    """The counters of one instance, those used last at the end."""
+    """Counters of one instance, the most recently used last."""
 
     __slots__ = ("_counters", "_others")
 
@@ -28,8 +28,8 @@ class AddressRates:
         return len(self._counters)
 
     def charge(self, address: str, limit_per_s: float, now_ms: int) -> int:
-        """One more came from there. 0: it may come in; otherwise it does not count, and waits so many milliseconds for
-        its end.
+        """Counts a connection from the address. Returns 0 if it may enter; otherwise it is not counted, and is closed
+        after the returned number of ms.
         """
         rate = self._rate(address, now_ms)
         delay_ms = throttle.charge(rate, 1, limit_per_s, now_ms)

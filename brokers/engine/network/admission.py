@@ -1,5 +1,5 @@
-"""Who may come in: how many connections an instance, an address and the broker have (QUO-50), and how fast new ones are
-accepted (QUO-51). Pure.
+"""Limits of connections: their number by instance, by address and of the broker (QUO-50), and the rate of new ones
+(QUO-51). Pure.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from typing import Final
 
 from quotas.pacing import Pace
 
-# A second of creations may come at once: clients that were cut off come back together.
+# Connections of one second may arrive at once, since disconnected clients reconnect together.
 CREATION_BURST_MS: Final = 1_000
-# The longest time that a listener is not accepted from; then one more comes in.
+# Maximum pause of accepting; then one more connection is accepted.
 PACED_MS_MAX: Final = 1_000
 
-# Why a connection is refused.
+# Causes of refused connections.
 INSTANCE: Final = "instance"
 ADDRESS: Final = "address"
 BROKER: Final = "broker"
@@ -22,13 +22,13 @@ ROUTE: Final = "route"
 ALLOW_LIST: Final = "allow_list"
 ADDRESS_RATE: Final = "address_rate"
 REFUSALS: Final = (INSTANCE, ADDRESS, BROKER, ROUTE, ALLOW_LIST, ADDRESS_RATE)
-# They take their time of the instance's turn, and no place among its new connections.
+# Causes whose connections are charged to the instance's turn, but not to its rate of new connections.
 UNPACED: Final = frozenset({ALLOW_LIST, ADDRESS_RATE})
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`sweep_ms` is how often `Listeners.sweep` is called; idle time is counted in sweeps."""
+    """Limits of connections. `sweep_ms` is the interval of `Listeners.sweep`; idle time is counted in sweeps."""
 
     connections_max: int
     connections_per_listener_max: int
@@ -40,7 +40,7 @@ class Limits:
 
 
 class Addresses:
-    """Connections of one instance by the address they come from."""
+    """Numbers of connections of one instance by client address."""
 
     __slots__ = ("_counts",)
 
@@ -62,7 +62,7 @@ class Addresses:
 
 
 class CreationPace:
-    """How fast a listener, or all of them together, may accept."""
+    """Rate limit for accepting, of one listener or of all together."""
 
     __slots__ = ("_pace", "_per_s")
 
@@ -71,5 +71,5 @@ class CreationPace:
         self._per_s = per_s
 
     def charge(self, now_ms: int) -> int:
-        """One more was accepted; how long to accept no other, in milliseconds."""
+        """Counts an accepted connection. Returns the time for which no other is accepted, in ms."""
         return min(self._pace.charge(1, self._per_s, now_ms), PACED_MS_MAX)

@@ -1,4 +1,4 @@
-"""What a connection could not send at once: it leaves as the peer reads on and as the disk delivers, in order."""
+"""Output that the socket did not take at once: it is sent in order as the peer reads and as the disk delivers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from brokers.engine.network.sending import Outgoing
 from brokers.engine.network.unsent import UnsentBytes
 from brokers.engine.values import Slice
 
-# What a thread reads for one connection before it serves the next: some milliseconds of a disk.
+# Bytes that a thread reads for one connection before it serves the next: some milliseconds of a disk.
 PREFETCHED_BYTES_MAX: Final = 1_048_576
 
 
 class Backlog:
-    """`on_event` is told of progress (None), or why the connection is of no use any more; then `close`.
+    """Unsent output of one connection. `on_event` is called after progress (with None), or with the reason why the
+    connection is unusable; then `close`.
 
-    `is_over`: everything is out. `is_prefetching`: a thread of `readers` waits for the disk. `memory_bytes` is part of
-    the instance's `unsent`. A socket that takes more waits for the turn of its instance.
+    `is_over`: everything is sent. `is_prefetching`: a thread of `readers` waits for the disk. `memory_bytes` is counted
+    in the instance's `unsent`. A writable socket waits for the turn of its instance.
     """
 
     __slots__ = (
         "_closed",
-        "_in_line",
+        "_is_queued",
         "_loop",
         "_on_event",
         "_queue",
@@ -52,7 +53,7 @@ class Backlog:
     ) -> None:
         self._unsent = unsent
         self._turns = turns
-        self._in_line = False
+        self._is_queued = False
         self.memory_bytes = 0
         self._socket = sock
         self._loop = loop
@@ -68,7 +69,7 @@ class Backlog:
         return not self._queue
 
     def add(self, outgoing: Outgoing) -> None:
-        """`outgoing` leaves when everything before it is out. The first one was tried already."""
+        """Queues `outgoing`, to be sent after everything before it. The first one has already been tried."""
         self._queue.append(outgoing)
         memory_bytes = outgoing.memory_bytes
         self.memory_bytes += memory_bytes
@@ -104,31 +105,31 @@ class Backlog:
         QueuedWork(self._turns, self._send_on).begin()
 
     def _send_on(self) -> None:
-        """The disk has delivered, and the turn of the instance has come."""
+        """Continues when the disk has delivered and the turn of the instance has come."""
         if not self._closed:
             self._go_on()
 
     def _on_writable(self) -> None:
-        if self._in_line:
+        if self._is_queued:
             self._watch(False)
             return
         turns = self._turns
         began_s = perf_counter()
         if turns.is_spent and turns.must_wait(began_s):
-            self._in_line = True
+            self._is_queued = True
             turns.join(self)
             return
         self._go_on()
         turns.used(began_s, perf_counter())
 
     def on_turn(self) -> None:
-        """As `fair_turns.Queuing`."""
-        self._in_line = False
+        """Continues in the turn of the instance (`fair_turns.Queuing`)."""
+        self._is_queued = False
         if not self._closed and not self.is_prefetching:
             self._go_on()
 
     def _go_on(self) -> None:
-        """The peer takes more, or the disk has delivered."""
+        """Sends until the socket or the page cache has no more room or data."""
         queue = self._queue
         while queue:
             outgoing = queue[0]
@@ -145,7 +146,7 @@ class Backlog:
         self._on_event(None)
 
     def _watch(self, wanted: bool) -> None:
-        """Whether to be called when the socket takes more."""
+        """Starts or stops watching for a writable socket."""
         if wanted == self._watching:
             return
         self._watching = wanted
@@ -155,7 +156,7 @@ class Backlog:
             self._loop.remove_writer(self._socket.fileno())
 
     def close(self) -> None:
-        """The socket is about to be closed. Files stay open while a thread reads them."""
+        """Ends the output before the socket is closed. Files stay open while a thread reads them."""
         self._closed = True
         self._watch(False)
         if not self.is_prefetching:

@@ -1,7 +1,7 @@
-"""Memory for frames. Small frames live in one receive buffer that all connections share, large ones in rented buffers.
+"""Memory for frames. Small frames use one receive buffer that all connections share, large ones use rented buffers.
 
 A frame is consumed while it is handed over, so the shared buffer is free again before the next read; an idle
-connection holds no buffer at all.
+connection has no buffer at all.
 """
 
 from __future__ import annotations
@@ -17,41 +17,43 @@ from brokers.contract.connections import RECEIVED_BYTES_PER_INSTANCE_MAX, RECEIV
 
 SHARED_BYTES = 65_536
 RENTED_BYTES_MIN = 131_072
-# Received bytes of all large frames together, each of which counts as `RENTED_BYTES_MIN` at least; more of them wait
-# unread. One frame at a time may pass the bound, so that frames that are all half received come to their end.
+# Maximum of the received bytes of all large frames, each of which counts as `RENTED_BYTES_MIN` at least; further ones
+# stay unread. One frame at a time may exceed the limit, so that frames that are all half received can be completed.
 RENTED_BYTES_MAX = 536_870_912
-# Received bytes of one owner, and what each finds room for.
+# Maximum of the received bytes of one owner, and the bytes that each owner can always use.
 RENTED_BYTES_PER_OWNER_MAX = RECEIVED_BYTES_PER_INSTANCE_MAX
 RENTED_BYTES_PER_OWNER_MIN = RECEIVED_BYTES_PER_INSTANCE_MIN
-# Buffers of up to this size are kept for the next large frame, this many bytes in all.
+# Buffers of up to this size are reused for the next large frame, up to this total.
 KEPT_SIZE_MAX = 2_097_152
 KEPT_BYTES_MAX = 8_388_608
-# Of small requests that are not whole, or cannot be processed yet. Whoever has more reads no further than the end of
-# the request it is at, and rents a buffer for that one unless it is tiny.
+# Limits of bytes in small requests that are incomplete or cannot be processed yet. Beyond them, a connection reads only
+# to the end of its current request, and rents a buffer for that request unless it is tiny.
 UNREAD_BYTES_PER_INSTANCE_MAX = 12_582_912
 UNREAD_BYTES_MAX = 134_217_728
 TINY_BYTES_MAX = 1_024
-# Each page costs the kernel time when it is first written, and when it is freed: so much of a frame in one turn.
+# The kernel takes time for each page when it is first written, and when it is freed: limits of one turn.
 RECEIVED_AT_ONCE_BYTES_MAX = 2_097_152
 FREED_AT_ONCE_BYTES_MAX = 8_388_608
 
 
 class RentedBuffer:
-    """Memory for one frame. Pages of the writable `view` take memory once they are written. `counted_bytes` are on its
-    owner's account.
+    """Memory for one frame. Pages of the writable `view` use memory when they are written. `counted_bytes` are charged
+    to its owner.
     """
 
     __slots__ = ("_map", "counted_bytes", "size", "view")
 
     def __init__(self, size: int) -> None:
-        # Pages of a shared mapping would take twice as long to free.
+        # Freeing the pages of a shared mapping would take twice as long.
         self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.size = size
         self.counted_bytes = 0
         self.view = memoryview(self._map)
 
     def free_tail(self) -> int:
-        """Frees as much of its end as is freed at once, and answers how much that is. Not to be used any more."""
+        """Frees as much of the end of the buffer as one turn allows. Returns the number of bytes; the buffer is then
+        unusable.
+        """
         freed_bytes = min(FREED_AT_ONCE_BYTES_MAX, self.size)
         self.size -= freed_bytes
         begin = self.size - self.size % mmap.PAGESIZE
@@ -59,15 +61,15 @@ class RentedBuffer:
         return freed_bytes
 
     def free(self) -> None:
-        # Somebody may still look at a part of it (an exception's traceback does): then the last one to let go frees it.
+        # A traceback, for example, may still refer to a part of the view: its last reference then frees the memory.
         with contextlib.suppress(BufferError):
             self.view.release()
             self._map.close()
 
 
 class LargeFrame:
-    """A frame that is being received into a buffer of its own. `view` is whole once `receive` answered True.
-    `checked_bytes`: how much was there when memory was short last, -1 before that.
+    """A frame that is being received into its own buffer. `view` is complete when `receive` has returned True.
+    `checked_bytes` is the number of bytes at the last check under memory shortage, -1 before one.
     """
 
     __slots__ = ("buffer", "checked_bytes", "filled", "size_bytes")
@@ -81,11 +83,11 @@ class LargeFrame:
 
     @property
     def end(self) -> int:
-        """Position up to which the next `receive` may fill it."""
+        """Returns the position up to which the next `receive` may fill the buffer."""
         return min(self.size_bytes, self.filled + RECEIVED_AT_ONCE_BYTES_MAX)
 
     def receive(self, sock: socket) -> bool:
-        """Takes what is there. Raises OSError, also when the peer is gone."""
+        """Receives available bytes. True if the frame is complete. Raises OSError, also if the peer has closed."""
         count = sock.recv_into(self.buffer.view[self.filled : self.end])
         if not count:
             raise ConnectionAbortedError(0, "closed by the peer")
@@ -97,18 +99,18 @@ class Waiter(Protocol):
     """A connection that waits for memory."""
 
     def on_memory(self) -> None:
-        """There is room now. Called inside somebody else's request."""
+        """Is called when memory is available, inside the request of another connection."""
 
 
 class Wish(NamedTuple):
-    """A number of bytes that a waiter wants for a buffer that it has, or for another one (None)."""
+    """Bytes that a waiter needs, for its buffer or for a new one (None)."""
 
     count_bytes: int
     buffer: RentedBuffer | None
 
 
 class UnreadBytes:
-    """What connections of one instance have received and not processed; `of_all` counts that of all instances."""
+    """Bytes received but not processed, by connections of one instance; `of_all` counts those of all instances."""
 
     __slots__ = ("_bytes_max", "_of_all", "count")
 
@@ -124,7 +126,7 @@ class UnreadBytes:
 
     @property
     def are_many(self) -> bool:
-        """Whether to read no more than has to be."""
+        """True if connections should read no more than they must."""
         return self.count > self._bytes_max or (self._of_all is not None and self._of_all.are_many)
 
 
@@ -133,14 +135,14 @@ def _rounded(size: int) -> int:
 
 
 class FrameBuffers:
-    """Memory for the frames of all connections. `shared` is written by the connection that reads its socket now. `rent`
-    returns None when too much is rented.
+    """Memory for the frames of all connections. `shared` is written by the connection that is reading its socket.
+    `rent` returns None if too much memory is rented.
 
-    Owners are instances. A frame counts as what of it has arrived, so that nobody takes memory by announcing. What one
-    owner has may not exceed what it leaves free for all others, and each has room for `RENTED_BYTES_PER_OWNER_MIN` in
-    any case. `on_wait` is called when somebody begins to wait for memory.
+    Owners are instances. A frame is charged by its received bytes, so that announcing a size takes no memory. The
+    memory of one owner may not exceed what it leaves free for all others, and each owner can use
+    `RENTED_BYTES_PER_OWNER_MIN` in any case. `on_wait` is called when a connection begins to wait for memory.
 
-    `soon` calls what it is given in the next round of the loop. Without it large buffers are freed at once.
+    `soon` schedules a callback for the next iteration of the event loop. Without it large buffers are freed at once.
     """
 
     def __init__(
@@ -157,16 +159,18 @@ class FrameBuffers:
         self._soon = soon
         self._leaving: deque[tuple[RentedBuffer, object]] = deque()
         self._rented_by: dict[object, int] = {}
-        # The buffer of each owner that may pass the bound of its owner, and the one that may pass the bound of all.
+        # The buffer of each owner that may exceed the owner's limit, and the one that may exceed the limit of all.
         self._oldest: dict[object, RentedBuffer] = {}
         self._ahead: RentedBuffer | None = None
         self._kept: dict[int, list[RentedBuffer]] = {}
         self._kept_bytes = 0
-        # By owner: who waits, in order, and for what.
+        # Waiting connections of each owner in order, with the memory that they need.
         self._waiting: dict[object, dict[Waiter, Wish]] = {}
 
     def rent(self, size: int, owner: object) -> RentedBuffer | None:
-        """A buffer of at least `size` bytes, which counts as the least until more of it is `received`."""
+        """Returns a buffer of at least `size` bytes, charged with the minimum until more is `received`; None if too
+        much is rented.
+        """
         rounded = _rounded(size)
         if not self._fits(RENTED_BYTES_MIN, None, owner, self._rented_by.get(owner, 0), self.rented_bytes):
             return None
@@ -197,13 +201,13 @@ class FrameBuffers:
         return False
 
     def received(self, buffer: RentedBuffer, filled: int, owner: object) -> None:
-        """A buffer is filled so far."""
+        """Charges the owner for a buffer that is filled up to `filled`."""
         if filled > buffer.counted_bytes:
             self.count(filled - buffer.counted_bytes, owner)
             buffer.counted_bytes = filled
 
     def _fits(self, more: int, buffer: RentedBuffer | None, owner: object, of_owner: int, of_all: int) -> bool:
-        """True if an owner that has `of_owner` of `of_all` bytes may have `more` of them, for this buffer."""
+        """True if an owner with `of_owner` of the `of_all` rented bytes may have `more` bytes for this buffer."""
         if of_owner + more <= self._owner_bytes_min:
             return True
         if buffer is not None and buffer is self._ahead:
@@ -216,7 +220,7 @@ class FrameBuffers:
         return of_owner + more <= self._rented_bytes_max - of_all - more
 
     def count(self, change: int, owner: object) -> None:
-        """Requests that are kept in memory of their own count as rented; afterwards `wake`."""
+        """Charges requests that are kept in other memory like rented buffers; call `wake` after a reduction."""
         self.rented_bytes += change
         left = self._rented_by.get(owner, 0) + change
         if left:
@@ -247,7 +251,7 @@ class FrameBuffers:
             self.wake()
 
     def _free_some(self) -> None:
-        """Frees a part of a buffer that leaves. The rest of it stays rented until it is freed too."""
+        """Frees a part of a buffer that is given back. The rest stays charged until it is freed, too."""
         buffer, owner = self._leaving[0]
         buffer.free_tail()
         left = min(buffer.counted_bytes, buffer.size)
@@ -262,13 +266,13 @@ class FrameBuffers:
             self.wake()
 
     def wait(self, owner: object, waiter: Waiter, buffer: RentedBuffer | None = None, end: int = 0) -> None:
-        """Calls `waiter.on_memory` once, when a buffer may be had, or `buffer` be filled up to `end`."""
+        """Calls `waiter.on_memory` once, when a buffer can be rented, or `buffer` can be filled up to `end`."""
         count_bytes = RENTED_BYTES_MIN if buffer is None else end - buffer.counted_bytes
         self._waiting.setdefault(owner, {})[waiter] = Wish(count_bytes, buffer)
         self.on_wait()
 
     def forget(self, owner: object, waiter: Waiter) -> None:
-        """It waits no longer."""
+        """Removes a connection that no longer waits."""
         of_owner = self._waiting.get(owner)
         if of_owner is not None and of_owner.pop(waiter, None) is not None and not of_owner:
             del self._waiting[owner]
@@ -279,31 +283,31 @@ class FrameBuffers:
 
     @property
     def is_short(self) -> bool:
-        """True if a connection waits for memory."""
+        """True if any connection waits for memory."""
         return bool(self._waiting)
 
     @property
     def missing_bytes(self) -> int:
-        """Memory that has to be freed for the first connection that waits for other owners; 0: none does."""
+        """Returns the bytes to free for the first connection that waits because of other owners; 0 if there is none."""
         missing = []
         for owner, waiting in self._waiting.items():
             of_owner = self._rented_by.get(owner, 0)
             more, buffer = next(iter(waiting.values()))
             is_oldest = buffer is not None and buffer is self._oldest.get(owner)
-            if is_oldest or of_owner + more <= RENTED_BYTES_PER_OWNER_MAX:  # else it waits for its own
+            if is_oldest or of_owner + more <= RENTED_BYTES_PER_OWNER_MAX:  # else its own owner has to free memory
                 missing.append(of_owner + 2 * more + self.rented_bytes - self._rented_bytes_max)
         return max(0, min(missing, default=0))
 
     def wake(self) -> None:
-        """Calls those whose turn it is. One that was called and then takes nothing calls this again, for the others."""
+        """Calls waiting connections in order. One that then takes nothing calls `wake` again, for the others."""
         of_all = self.rented_bytes
         for owner in tuple(self._waiting):
             of_owner = self._rented_by.get(owner, 0)
             waiting = self._waiting[owner]
             while waiting:
                 waiter = next(iter(waiting))
-                wish = waiting[waiter]
-                more, buffer = wish
+                waiter_wish = waiting[waiter]
+                more, buffer = waiter_wish
                 if buffer is None:
                     has_room = self._fits(more, None, owner, of_owner, of_all)
                 else:
@@ -318,7 +322,7 @@ class FrameBuffers:
                 del self._waiting[owner]
 
     def trim(self) -> None:
-        """Frees what is kept; called when the broker has been quiet for a while."""
+        """Frees the buffers kept for reuse; called when the broker has been idle for a while."""
         for buffers in self._kept.values():
             for buffer in buffers:
                 buffer.free()
@@ -327,11 +331,11 @@ class FrameBuffers:
 
 
 def _unwatched() -> None:
-    """Does nothing, until `on_wait` is plugged in."""
+    """Does nothing, until `on_wait` is set."""
 
 
 class HeldFrame:
-    """The buffer of a request that is processed in several turns. Threads that look into it have it `pin`ned."""
+    """The buffer of a request that is processed in several turns. Threads that read it `pin` it."""
 
     __slots__ = ("_buffer", "_buffers", "_is_over", "_owner", "_pins")
 
@@ -343,7 +347,7 @@ class HeldFrame:
         self._is_over = False
 
     def pin(self) -> None:
-        """Until `unpin`, it is not given back."""
+        """Keeps the buffer until `unpin`."""
         self._pins += 1
 
     def unpin(self) -> None:
@@ -352,7 +356,7 @@ class HeldFrame:
             self.release()
 
     def release(self) -> None:
-        """The request is over. Harmless when repeated."""
+        """Releases the buffer at the end of the request. May be repeated."""
         self._is_over = True
         buffer = self._buffer
         if buffer is not None and not self._pins:

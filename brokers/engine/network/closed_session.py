@@ -6,9 +6,10 @@ from typing import Final
 
 
 class ClosedSession:
-    """Takes the place of a session, and ignores everything.
+    """Replaces the session of a closed connection, and ignores all calls.
 
-    Connection and session refer to each other; without this one a closed pair would be left to the garbage collector.
+    Connection and session refer to each other; without the replacement a closed pair would be left to the garbage
+    collector.
     """
 
     frame_bytes_max: int = 0
@@ -17,13 +18,13 @@ class ClosedSession:
         return 0
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
-        """Ignores a frame that came after the end."""
+        """Ignores a frame that arrived after the end."""
 
     def on_more(self) -> None:
-        """No request waits."""
+        """Does nothing: no request waits."""
 
     def on_closed(self) -> None:
-        """The session that was here was told."""
+        """Does nothing: the former session was notified."""
 
 
 CLOSED_SESSION: Final = ClosedSession()

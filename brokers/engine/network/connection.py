@@ -1,7 +1,7 @@
 """One client's socket: frames in, one request in processing at a time, responses out in order (WIRE-9, QUO-30, QUO-32).
 
-`receiving` has how frames come in. What the socket does not take at once waits in a `Backlog`. A response that is only
-owed (`defer`) does not keep the next requests waiting; `pending_responses` keeps the order.
+`receiving` reads frames. Output that the socket does not take at once waits in a `Backlog`. A deferred response
+(`defer`) does not delay the next requests; `pending_responses` keeps the order.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from brokers.engine.network.sending import OnWritten, Outgoing, joined_up
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.values import Slice
 
-# An answer beyond this is sent at once, with those before it: together they would take memory.
+# Larger responses are sent at once, after those before them: joining them would take memory.
 CORKED_BYTES_MAX: Final = 16_384
 _WAITING_FOR_US: Final = int(WAITING_FOR_US)
 
 
 class Connection(Receiver):
-    """`peer_host` is the textual address. Give exactly one response per frame, then forget the frame."""
+    """A client's connection. `peer_host` is the textual address. Each frame needs exactly one response."""
 
     __slots__ = ("_backlog", "_mute_timer", "_pending_responses", "_unsent", "number", "since_s")
 
@@ -43,15 +43,16 @@ class Connection(Receiver):
     ) -> None:
         super().__init__(sock, peer_host, owner, buffers, loop)
         self._unsent = owner.unsent
-        # Its own among all connections of this process, and when it came, by the loop's clock.
+        # Number of the connection in this process, and its start by the event loop's clock.
         self.number = 0
         self.since_s = 0.0
         self._mute_timer: asyncio.TimerHandle | Cancellable | None = None
-        # Out: what waits for the socket, or for an earlier response.
+        # Output that waits for the socket, or for an earlier response.
         self._backlog: Backlog | None = None
         self._pending_responses: PendingResponses | None = None
 
-    # -- out ----------------------------------------------------------------------------------------------------------
+    # -- output
+    # -----------------------------------------------------------------------------------------------------------
 
     def respond(self, frame: bytes, delay_ms: int = 0, mute: Mute | None = None) -> None:
         """Sends the response to the request in processing, then reads nothing for `delay_ms` (QUO-30), or until `mute`
@@ -93,7 +94,7 @@ class Connection(Receiver):
         on_written: OnWritten | None = None,
         mute: Mute | None = None,
     ) -> None:
-        """Sends a response in pieces, as `respond`; takes over the slices. `on_written` is called once, at the end."""
+        """Sends a response in parts, and takes over the slices. `on_written` is called once, at the end."""
         outgoing = Outgoing(parts, on_written)
         if self.closed:
             outgoing.finish()
@@ -118,7 +119,7 @@ class Connection(Receiver):
         return self.inbound.hold_frame()
 
     def finish_without_response(self, delay_ms: int = 0, mute: Mute | None = None) -> None:
-        """Ends a request with acks=0: nothing is sent, but the mute holds (QUO-32)."""
+        """Ends a request with acks=0: nothing is sent, but the mute applies (QUO-32)."""
         if self.closed:
             return
         self._mute(delay_ms, mute)
@@ -126,8 +127,8 @@ class Connection(Receiver):
         self._resume_if_idle()
 
     def defer(self, on_closed: Callable[[], object]) -> PendingResponse:
-        """The request in processing is answered later, by `complete`, and the next ones are processed meanwhile.
-        `on_closed` is called instead if the connection goes first.
+        """Defers the response to the request in processing until `complete`, and processes the next ones meanwhile.
+        `on_closed` is called instead if the connection closes first.
         """
         pending_responses = self._pending_responses
         if pending_responses is None:
@@ -147,7 +148,8 @@ class Connection(Receiver):
             self._resume_if_idle()
 
     def _on_first_complete(self) -> None:
-        # Not at once: this runs inside another connection's request, and the next ones are mostly complete with it.
+        # Not at once: this runs inside another connection's request, and the next responses are usually completed with
+        # it.
         self._loop.call_soon(QueuedWork(self._turns, self._send_pending).begin)
 
     def _send_pending(self) -> None:
@@ -171,7 +173,7 @@ class Connection(Receiver):
         self._corked = None
 
     def _send(self, outgoing: Outgoing) -> None:
-        """Now, as far as the socket takes it; the rest later, and behind what waits already."""
+        """Sends as much as the socket takes; the rest is sent later, and after what already waits."""
         if self.closed:
             outgoing.finish()
             return
@@ -192,7 +194,7 @@ class Connection(Receiver):
         backlog.add(outgoing)
 
     def _on_writing(self, trouble: str | None) -> None:
-        """The backlog moved on, or cannot."""
+        """Handles progress or failure of the backlog."""
         self.idle_ticks = 0
         if trouble is not None:
             self.close(trouble)
@@ -237,7 +239,7 @@ class Connection(Receiver):
         return count if pending_responses is None else count + pending_responses.memory_bytes
 
     def fail(self, error: Exception) -> None:
-        """The peer broke the protocol, or we made a mistake with its request: what was answered before still leaves."""
+        """Closes the connection after a protocol error or a failure of our own; earlier responses are sent."""
         if isinstance(error, MalformedRequest):
             self._owner.on_malformed(self.peer_host, error)
         else:

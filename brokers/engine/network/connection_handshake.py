@@ -1,6 +1,6 @@
-"""A connection before its first request: a proxy says for whom it speaks, then keys are agreed on (CKA-8).
+"""A connection before its first request: a PROXY protocol header names the client, then TLS agrees on keys (CKA-8).
 
-It has a place among the connections of its listener, and a deadline for each of the two.
+The connection counts among those of its listener, and has a deadline for each of the two steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from brokers.engine.network.listener_rules import ListenerRules, MakeSession
 from brokers.engine.network.proxy_protocol import NotProxyHeader, client_of, missing_bytes
 from brokers.engine.network.tls_stream import TlsStream
 
-# The first byte of a record of TLS that begins a handshake. A frame of Kafka's that began with it would be too long.
+# First byte of a TLS handshake. A Kafka frame that began with it would be too long.
 TLS_HANDSHAKE: Final = b"\x16"
 
 
@@ -36,7 +36,7 @@ class HandshakeOwner(Protocol):
 
     @property
     def group(self) -> HandshakeGroup:
-        """One value for all listeners of an instance."""
+        """Returns the group, which is the same for all listeners of an instance."""
 
     @property
     def turns(self) -> InstanceTurns: ...
@@ -45,16 +45,16 @@ class HandshakeOwner(Protocol):
     def unread(self) -> UnreadBytes: ...
 
     def refuses(self, client_host: str) -> bool:
-        """True if this client may not come in; the refusal is then counted and reported."""
+        """True if this client is not accepted; the refusal is then counted and reported."""
 
     def throttle(self, accepted: socket, client_host: str) -> bool:
-        """True if the client's address opens connections faster than it may. The socket is then the owner's."""
+        """True if the client's address opens connections faster than its limit. The owner then has the socket."""
 
     def enter(self, accepted: socket | TlsStream, client_host: str, make_session: MakeSession | None = None) -> None:
-        """Everything before the first request is over. `make_session`, where a certificate said who has come."""
+        """Takes over the connection after its handshake. `make_session`: by certificate, if there is one."""
 
     def end(self, connection: OwnedConnection, reason: str) -> None:
-        """Closes it for one of the reasons of `endings`."""
+        """Closes the connection for one of the reasons in `endings`."""
 
     def on_handshake_failed(self, peer_host: str, error: Exception) -> None: ...
 
@@ -66,7 +66,7 @@ class HandshakeOwner(Protocol):
 
 
 class ConnectionHandshake:
-    """Connection before its first request (an `OwnedConnection`); it becomes a `Connection`, or is closed."""
+    """A connection before its first request (an `OwnedConnection`); it becomes a `Connection`, or is closed."""
 
     __slots__ = (
         "_closed",
@@ -88,7 +88,7 @@ class ConnectionHandshake:
         "peer_host",
     )
 
-    # It has deadlines of its own.
+    # A handshake has deadlines of its own.
     is_busy: Final = True
     is_stalled: Final = False
     is_waiting: Final = False
@@ -140,7 +140,7 @@ class ConnectionHandshake:
             self._owner.turns.used(began_s, perf_counter())
 
     def _unwatch(self) -> None:
-        """Not once more: a thread may have closed the socket, and its number be another's."""
+        """Stops watching the socket, once: a thread may have closed it, and another one may have its descriptor."""
         if self._is_watching:
             self._is_watching = False
             self._loop.remove_reader(self._fd)
@@ -149,10 +149,11 @@ class ConnectionHandshake:
     def _end(self, reason: str) -> None:
         self._owner.end(self, reason)
 
-    # -- for whom a proxy speaks --------------------------------------------------------------------------------------
+    # -- PROXY protocol
+    # ---------------------------------------------------------------------------------------------------
 
     def _read_header(self) -> None:
-        """Never a byte more than the header has: what follows is the client's."""
+        """Reads the header and no byte more, since the rest is the client's."""
         try:
             received = self._socket.recv(missing_bytes(self._header))
             if not received:
@@ -185,10 +186,11 @@ class ConnectionHandshake:
         else:
             self._enter(self._socket)
 
-    # -- keys ---------------------------------------------------------------------------------------------------------
+    # -- TLS
+    # --------------------------------------------------------------------------------------------------------------
 
     def _begin_handshake(self) -> None:
-        """Nothing is made before the peer has sent something: to be silent costs it more than us."""
+        """Waits for the peer's first bytes; no TLS state is created for a silent peer."""
         self._await(self._on_hello, HANDSHAKE_MS_MAX, endings.HANDSHAKE)
 
     def _on_hello(self) -> None:
@@ -200,11 +202,11 @@ class ConnectionHandshake:
         self._step()
 
     def _is_plaintext(self) -> bool:
-        """True if the peer does not begin with a handshake; it is then let in, or refused."""
+        """True if the peer does not begin with a TLS handshake; it is then accepted or refused."""
         try:
             first = self._socket.recv(1, MSG_PEEK)
         except (BlockingIOError, InterruptedError):
-            return True  # nothing there yet
+            return True  # nothing received yet
         except OSError as error:
             self.close(error.strerror or "connection lost")
             return True
@@ -229,7 +231,7 @@ class ConnectionHandshake:
         )
 
     def _shake_hands(self) -> None:
-        """In a thread; the loop leaves the socket alone meanwhile."""
+        """Runs a step of the handshake in a thread, while the event loop does not use the socket."""
         if self._closed:
             return
         if self._tls is None:
@@ -252,7 +254,7 @@ class ConnectionHandshake:
             self._close_socket()
         elif error is None:
             self._stop_waiting()
-            assert self._tls is not None, "its handshake is over"
+            assert self._tls is not None, "the handshake has begun"
             if self._is_in_clear:
                 self._enter(plain_socket(self._tls))
             else:
@@ -266,11 +268,12 @@ class ConnectionHandshake:
             self._owner.on_handshake_failed(self.client_host, error)
             self._end(endings.HANDSHAKE)
         else:
-            assert isinstance(error, Exception), "threads of the pool pass on exceptions"
+            assert isinstance(error, Exception), "the pool's threads pass on exceptions only"
             self._owner.on_fault(self.client_host, error)
             self._end(endings.HANDSHAKE)
 
-    # -- the end ------------------------------------------------------------------------------------------------------
+    # -- end
+    # --------------------------------------------------------------------------------------------------------------
 
     def _enter(self, accepted: socket | TlsStream) -> None:
         self._leave("entered")
@@ -278,7 +281,7 @@ class ConnectionHandshake:
         self._owner.enter(accepted, self.client_host, make_session)
 
     def _leave(self, reason: str) -> None:
-        """The socket is somebody else's from here on."""
+        """Ends the handshake without closing the socket, which gets another owner."""
         self._closed = True
         self._handshakes.end(self._owner.group, self.client_host, self)
         self._owner.on_closed(self, reason)

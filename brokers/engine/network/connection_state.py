@@ -1,4 +1,4 @@
-"""States of a connection: reading, busy for some reasons, closed.
+"""States of a connection: reading, busy for one or more reasons, closed.
 
 A connection reads frames while it is not busy. Each reason is set by one event and cleared by another, and several may
 hold at once; when the last one is cleared, frames kept from earlier reads are processed, then the socket is read.
@@ -7,12 +7,12 @@ hold at once; when the last one is cleared, frames kept from earlier reads are p
     PROCESSING        a frame is handed to the session              it is answered, deferred, or needs no answer
     WRITING           the socket does not take a whole response     the backlog is written
     MUTED             a response comes with a delay                 the delay is over
-    NO_BUFFER         there is no memory for a large frame          others gave memory back
+    NO_BUFFER         there is no memory for a large frame          other connections gave memory back
     TOO_MANY_PENDING  too many deferred responses wait              few are left
     QUEUED            the instance used its share of the loop       its turn comes
 
-A busy connection looks at its socket only for the peer's close, so that a waiting fetch of a dead client ends. `close`
-ends each state; `ClosedSession` then takes the place of the session.
+A busy connection watches its socket only for the peer's close, so that a waiting fetch of a dead client ends. `close`
+ends every state; `ClosedSession` then replaces the session.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 
 
 class Busy(IntFlag):
-    """Reasons for which a connection reads nothing."""
+    """Reasons for which a connection does not read."""
 
     PROCESSING = 1
     WRITING = 2
@@ -32,5 +32,5 @@ class Busy(IntFlag):
     QUEUED = 32
 
 
-# The broker, or a delay that it ordered, keeps the client waiting: such a client is not slow.
+# The broker, or a throttle delay, keeps the client waiting: such a client is not slow.
 WAITING_FOR_US: Final = Busy.PROCESSING | Busy.MUTED | Busy.NO_BUFFER | Busy.QUEUED

@@ -1,4 +1,4 @@
-"""Counters of the network since the broker started."""
+"""Counters of the network since the start of the broker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Counters:
-    """Connections and faults. `refused` is by cause (`admission`), `ended` by reason (`endings`)."""
+    """Numbers of connections and faults. `refused` is by cause (`admission`), `ended` by reason (`endings`)."""
 
     accepted: int = 0
     paced: int = 0

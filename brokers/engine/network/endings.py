@@ -1,6 +1,7 @@
-"""When a connection loses its place: idle, silent from the beginning, or too slow in the middle of a message (WIRE-11).
+"""Reasons to close a connection: idle, silent from the beginning, or too slow in the middle of a message (WIRE-11).
 
-Time is counted in sweeps. One in which the client could do nothing (muted, or waiting for us) counts for nobody.
+Time is counted in sweeps. A sweep in which the client could do nothing (muted, or waiting for the broker) is not
+counted.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import Final
 from brokers.contract.connections import FIRST_REQUEST_MS_MAX
 from brokers.engine.network.interfaces import OwnedConnection
 
-# A peer that stops in the middle of a request or an answer, without a byte in between.
+# A peer that stops in the middle of a request or a response may be silent for this time.
 STALLED_MS_MAX: Final = 30_000
-# A request that was begun: so long, and a second more for so many bytes of it.
+# Maximum duration of a request's arrival: this time, and a second more for this number of its bytes.
 REQUEST_MS_MAX: Final = 30_000
 REQUEST_BYTES_PER_S_MIN: Final = 65_536
-# Where other connections of the instance wait for the memory it takes.
+# Maximum duration if other connections of the instance wait for memory.
 CONTENDED_REQUEST_MS_MAX: Final = 10_000
 
 IDLE: Final = "idle"
@@ -37,7 +38,7 @@ REASONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """`sweep_ms` is how often connections are looked at."""
+    """Time limits of a connection. `sweep_ms` is the interval in which connections are checked."""
 
     idle_ms: int
     sweep_ms: int
@@ -46,14 +47,14 @@ class Deadlines:
 
 
 def request_ms_max(size_bytes: int, is_contended: bool) -> int:
-    """How long a request of this size may take to arrive."""
+    """Returns the maximum time in ms for a request of this size to arrive."""
     if is_contended:
         return CONTENDED_REQUEST_MS_MAX
     return REQUEST_MS_MAX + size_bytes * 1_000 // REQUEST_BYTES_PER_S_MIN
 
 
 def note_sweep(connection: OwnedConnection) -> None:
-    """One more sweep came by."""
+    """Updates the connection's counters for one sweep."""
     connection.idle_ticks += 1
     inbound = connection.inbound
     if inbound.frames != inbound.frames_swept:
@@ -66,7 +67,7 @@ def note_sweep(connection: OwnedConnection) -> None:
 
 
 def reason_to_close(connection: OwnedConnection, deadlines: Deadlines, is_contended: bool) -> str | None:
-    """`is_contended`: somebody of the same instance waits for memory."""
+    """Returns the reason to close the connection, None to keep it. `is_contended`: its instance waits for memory."""
     sweep_ms = deadlines.sweep_ms
     idle_ms = connection.idle_ticks * sweep_ms
     if idle_ms > deadlines.stalled_ms and connection.is_stalled and not connection.is_waiting:

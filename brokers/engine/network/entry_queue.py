@@ -1,5 +1,6 @@
-"""New connections of an instance that come faster than it may accept them (QUO-51): they wait, accepted and unread, and
-come in at its pace, one address after the other. An address that opens connections as fast as possible delays its own.
+"""New connections of an instance that arrive faster than it may accept them (QUO-51): they wait, accepted and unread,
+and enter at the instance's rate, in turns by address. An address that opens connections as fast as possible delays only
+its own.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from collections.abc import Callable
 from socket import socket
 from typing import Final
 
-# An IPv6 client may have as many addresses as there are in its network.
+# An IPv6 client may use all addresses of its network.
 IPV6_NETWORK_GROUPS: Final = 4
 
-# Lets the connection in, or refuses it. Returns how long to let no other in, in milliseconds.
+# Admits or refuses the connection. Returns the time for which no other may enter, in ms.
 Enter = Callable[[socket], int]
 
 
 class Queued:
-    """Number of connections that wait, of all instances."""
+    """Number of waiting connections of all instances."""
 
     __slots__ = ("count",)
 
@@ -27,8 +28,8 @@ class Queued:
 
 
 class EntryQueue:
-    """Connections that wait, in the places that they will have. Where `has_place` is false with one more, `drop` closes
-    the newest one of the address with most. `is_pacing`: the instance accepted as many as it may for now.
+    """Waiting connections, which count in the places that they will have. If `has_place` is false with one more, `drop`
+    closes the newest one of the address with most. `is_pacing`: the instance has used up its rate for now.
     """
 
     __slots__ = ("_by_address", "_drop", "_has_place", "_loop", "_of_all", "_timer", "count")
@@ -45,7 +46,7 @@ class EntryQueue:
         self._of_all = of_all
         self._drop = drop
         self._timer: asyncio.TimerHandle | None = None
-        # In the order in which they are served.
+        # In the order of service.
         self._by_address: dict[str, deque[tuple[socket, str, Enter]]] = {}
         self.count = 0
 
@@ -54,7 +55,7 @@ class EntryQueue:
         return self._timer is not None
 
     def pause(self, delay_ms: int) -> None:
-        """Lets nobody in for this time."""
+        """Admits no connection for this time."""
         if delay_ms > 0 and self._timer is None:
             self._timer = self._loop.call_later(delay_ms / 1_000, self._serve)
 
@@ -82,7 +83,7 @@ class EntryQueue:
         waiting = self._by_address.pop(network)
         accepted, _, enter = waiting.popleft()
         if waiting:
-            self._by_address[network] = waiting  # behind the others
+            self._by_address[network] = waiting  # after the other addresses
         self._leave()
         return accepted, enter
 
@@ -93,7 +94,7 @@ class EntryQueue:
             self.pause(enter(accepted))
 
     def end_all(self) -> None:
-        """The instance's last listener is closed."""
+        """Closes all waiting connections when the instance's last listener is closed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -102,7 +103,7 @@ class EntryQueue:
 
 
 def network_of(address: str) -> str:
-    """The part of an address that counts as one client: the first 64 bits of IPv6."""
+    """Returns the part of an address that counts as one client: the first 64 bits of IPv6."""
     if ":" not in address or "." in address:
         return address
     head, _, tail = address.partition("::")

@@ -1,10 +1,10 @@
-"""Fair share of the event loop by tenant, whatever the number of its instances and connections (CKA-4).
+"""Fair shares of the event loop by tenant, independent of the number of instances and connections (CKA-4).
 
-The sockets of a tenant that used little of the loop lately are served as they become ready, without any detour. Those
-of a tenant that used more queue, instance by instance; so do those of one that owes time while others queue. In each
-turn of the loop the queue (`scheduling.fair_queue`) is served for `TURN_S`: tenants in turn, and the instances of each
-tenant in turn. Then the loop looks at other sockets. All time of the loop that is reported with `used` is charged, also
-of work that did not queue.
+The sockets of a tenant that used little of the loop lately are served as they become ready. Those of a tenant that used
+more are queued, instance by instance; so are those of one in debt while others are queued. In each iteration of the
+event loop the queue (`scheduling.fair_queue`) is served for `TURN_S`: tenants in turn, and the instances of each tenant
+in turn. Then the loop serves other sockets. All loop time that is reported with `used` is charged, including that of
+work that was not queued.
 """
 
 from __future__ import annotations
@@ -17,47 +17,47 @@ from typing import Final, Protocol
 from brokers.engine.scheduling.fair_queue import FairQueue, InstanceQueue, TenantAccount
 from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 
-# A tenant that used so much in one go queues; so much is served from the queue before others come.
+# A tenant that used this much time without a pause is queued; the queue is served for this time in each iteration.
 TURN_S: Final = 0.002
-# Both, while more than one tenant uses the loop: each hop of a request waits for a turn of the others.
+# Replaces `TURN_S` while several tenants use the loop, since each step of a request waits for the turns of the others.
 SHARED_TURN_S: Final = 0.001
-# How long the loop counts as shared after another tenant used it.
+# Time for which the loop counts as shared after another tenant used it.
 SHARED_S: Final = 0.1
-# Used time is forgotten at half the speed of the clock: a tenant that uses less than half of the loop does not queue.
+# Used time decays at half the speed of the clock: a tenant that uses less than half of the loop is never queued.
 FORGOTTEN_S_PER_S: Final = 0.5
-# What one tenant, and one of its instances, of weight one is served before the next one; a tenant may owe as much and
-# is still served without queueing.
+# Time for which one tenant, and one of its instances, of weight one is served before the next; a tenant with no more
+# debt than this is still served without being queued.
 SLICE_S: Final = 0.0005
 
 
 class Queuing(Protocol):
-    """A socket whose instance has used up its turn."""
+    """A socket whose instance has used up its share."""
 
     def on_turn(self) -> None:
-        """It is served now. It may have been closed meanwhile."""
+        """Serves the socket, which may have been closed meanwhile."""
 
 
 class TenantTurns(TenantAccount):
-    """The use that one tenant makes of the loop, with all its instances together."""
+    """Loop time used by one tenant with all its instances."""
 
     __slots__ = ("forgotten_s", "instance_count", "is_spent")
 
     def __init__(self, key: str = "", weight: float = 1.0) -> None:
         super().__init__(SLICE_S, key, weight)
-        # When the time that it used is forgotten.
+        # Time at which the used time has decayed.
         self.forgotten_s = 0.0
         self.is_spent = False
         # Number of instances that `FairTurns.enter` was called for.
         self.instance_count = 0
 
     def start_anew(self, now_s: float) -> None:
-        """Lets the tenant be served without queueing again: nothing of it is queued any more."""
+        """Lets the tenant be served without being queued again, when nothing of it is queued any more."""
         self.is_spent = False
         self.forgotten_s = now_s
 
 
 class InstanceLine(InstanceQueue[Queuing]):
-    """The queue of one instance. `used_s` is all the time of the loop that it was charged."""
+    """Queue of one instance. `used_s` is all the loop time that it was charged."""
 
     __slots__ = ("used_s",)
 
@@ -67,9 +67,10 @@ class InstanceLine(InstanceQueue[Queuing]):
 
 
 class InstanceTurns:
-    """The turns of one instance at the loop. `is_spent`: ask `must_wait` before anything of it is served.
+    """Turns of one instance on the event loop. If it `is_spent`, call `must_wait` before serving anything of it.
 
-    The connections of an instance without `fair_turns` never queue. An instance without `tenant` is its own tenant.
+    The connections of an instance without `fair_turns` are never queued. An instance without `tenant` is its own
+    tenant.
     """
 
     __slots__ = ("_fair_turns", "clock_s", "line", "tenant")
@@ -85,12 +86,12 @@ class InstanceTurns:
         return self.tenant.is_spent
 
     def used(self, began_s: float, now_s: float) -> None:
-        """Charges what the loop did for the instance from `began_s` until now, but for what was charged meanwhile."""
+        """Charges the loop time for the instance from `began_s` until now, except for what was charged meanwhile."""
         if self._fair_turns is not None:
             self._fair_turns.charge(self.line, self.tenant, began_s, now_s)
 
     def must_wait(self, now_s: float) -> bool:
-        """Returns True if the caller must `join` the line; what its tenant has queued already goes first."""
+        """True if the caller must `join` the queue; work of its tenant that is already queued goes first."""
         tenant, fair_turns = self.tenant, self._fair_turns
         if not tenant.is_spent or fair_turns is None:
             return False
@@ -104,18 +105,18 @@ class InstanceTurns:
         self._fair_turns.enqueue(self.line, queuing)
 
     def leave(self, queuing: Queuing) -> None:
-        """Removes from the line what is in it."""
+        """Removes a socket from the queue, if it is there."""
         if self._fair_turns is not None and self.line.items:
             self._fair_turns.cancel(self.line, queuing)
 
     def move_to(self, tenant: TenantTurns) -> None:
-        """Makes the instance one of another tenant, with what it has in line."""
+        """Makes the instance one of another tenant, together with its queue."""
         assert self._fair_turns is not None, "it has no tenant"
         self._fair_turns.move(self.line, tenant)
         self.tenant = tenant
 
     def in_turn(self, call_soon: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> QueuedWork:
-        """Has `work` called in a later round of the loop, as soon as the instance's turn comes."""
+        """Schedules `work` for a later iteration of the event loop, in the instance's turn."""
         turn = QueuedWork(self, work)
         if self.is_spent:
             self.join(turn)
@@ -124,14 +125,14 @@ class InstanceTurns:
         return turn
 
     def now_or_in_turn(self, work: Callable[[], object]) -> QueuedWork:
-        """Calls `work` at once while the instance need not queue, otherwise when its turn comes."""
+        """Calls `work` at once if the instance need not queue, otherwise in its turn."""
         turn = QueuedWork(self, work)
         turn.begin()
         return turn
 
     def turn_to_resume(self, loop: asyncio.AbstractEventLoop) -> InlineWakeup | None:
-        """Returns what a task awaits before its next step, which then runs as the turn of the instance; None while it
-        need not queue.
+        """Returns an awaitable for a task to await before its next step, which then runs in the turn of the instance;
+        None if the instance need not queue.
         """
         if not self.is_spent or not self.must_wait(self.clock_s()):
             return None
@@ -141,7 +142,7 @@ class InstanceTurns:
 
 
 class QueuedWork:
-    """Work that runs once its instance may use the loop: at once, or behind what queues already. `cancel` drops it."""
+    """Work that runs when its instance may use the loop: at once, or after queued work. `cancel` drops it."""
 
     __slots__ = ("_turns", "_work")
 
@@ -176,7 +177,7 @@ class QueuedWork:
 
 
 class Resumption:
-    """A task that goes on when the turn of its instance comes, and holds the turn until it waits again."""
+    """A task that continues in the turn of its instance, and keeps the turn until its next wait."""
 
     __slots__ = ("turn",)
 
@@ -188,7 +189,7 @@ class Resumption:
 
 
 class FairTurns:
-    """The queue of one broker. `call_soon` calls back in the next turn of the loop."""
+    """The queue of one broker. `call_soon` schedules a callback for the next iteration of the event loop."""
 
     __slots__ = (
         "_call_soon", "_charged_s", "_is_scheduled", "_queue", "_recent", "_shared_until_s", "_tenants", "clock_s",
@@ -199,22 +200,22 @@ class FairTurns:
     ) -> None:
         self._call_soon = call_soon
         self.clock_s = clock_s
-        # Time before this was charged already: what is served in a turn reports parts of it itself.
+        # Time before this is charged already: work that runs in a turn reports parts of its time itself.
         self._charged_s = 0.0
-        # Who used the loop last, and until when it counts as shared.
+        # The tenant that used the loop last, and the time until which the loop counts as shared.
         self._recent: TenantTurns | None = None
         self._shared_until_s = 0.0
         self._is_scheduled = False
-        # Seconds of the loop are the currency. Sockets bound the number of items.
+        # The cost of an item is its loop time in seconds. The number of items is bounded by that of sockets.
         self._queue: FairQueue[Queuing] = FairQueue(SLICE_S)
         self._tenants: dict[str, TenantTurns] = {}
 
     def __len__(self) -> int:
-        """Number of tenants that queue."""
+        """Returns the number of queued tenants."""
         return len(self._queue)
 
     def enter(self, tenant_id: str) -> TenantTurns:
-        """Returns the tenant that one more instance belongs to; call `exit` when the instance has gone."""
+        """Returns the tenant of a new instance; call `exit` when the instance is removed."""
         tenant = self._tenants.get(tenant_id)
         if tenant is None:
             tenant = self._tenants[tenant_id] = TenantTurns(tenant_id)
@@ -237,18 +238,18 @@ class FairTurns:
         self._queue.move(line, tenant)
 
     def set_weights(self, line: InstanceLine, weight: float, tenant_weight: float) -> None:
-        """Changes which part of the loop an instance and its tenant have while others want it."""
+        """Sets the weights of an instance and its tenant for their shares of a contended loop."""
         self._queue.set_weight(line, weight)
         self._queue.set_weight(line.tenant, tenant_weight)
 
     def set_tenant_weight(self, tenant_id: str, weight: float) -> None:
-        """Changes the part of a tenant. Does nothing if no instance of it is here."""
+        """Sets the weight of a tenant. Does nothing if it has no instance here."""
         tenant = self._tenants.get(tenant_id)
         if tenant is not None:
             self._queue.set_weight(tenant, weight)
 
     def charge(self, line: InstanceLine, tenant: TenantTurns, began_s: float, now_s: float) -> None:
-        """Charges what the loop did for an instance. A debt counts only while others queue: alone it may use all."""
+        """Charges loop time to an instance. Debt counts only while others queue: one tenant alone may use it all."""
         if began_s < self._charged_s:
             began_s = self._charged_s
         spent_s = now_s - began_s
@@ -264,12 +265,12 @@ class FairTurns:
         tenant.forgotten_s = forgotten_s = forgotten_s + spent_s / FORGOTTEN_S_PER_S
         if len(self._queue):
             self._queue.charge(line, spent_s)
-            tenant.is_spent = True  # it may owe; `must_wait` knows
+            tenant.is_spent = True  # it may be in debt; `must_wait` decides
         elif forgotten_s - now_s >= self.turn_s(now_s):
             tenant.is_spent = True
 
     def turn_s(self, now_s: float) -> float:
-        """Returns how long one tenant is served before others come."""
+        """Returns the time for which one tenant is served before others."""
         return SHARED_TURN_S if now_s < self._shared_until_s else TURN_S
 
     def is_in_debt(self, tenant: TenantTurns) -> bool:
@@ -281,7 +282,7 @@ class FairTurns:
             self._call_soon(self._serve)
 
     def _serve(self) -> None:
-        """Serves the queue for one turn of the loop."""
+        """Serves the queue in one iteration of the event loop."""
         self._is_scheduled = False
         queue = self._queue
         now_s = self.clock_s()
@@ -296,7 +297,7 @@ class FairTurns:
             began_s = now_s
             try:
                 queue.pop(line).on_turn()
-            finally:  # a fault of ours with one request must not end the service of all that queue
+            finally:  # a failure of one request must not end the service of all queued ones
                 now_s = self.clock_s()
                 self.charge(line, tenant, began_s, now_s)
                 if not tenant.is_queued and not len(queue):

@@ -1,8 +1,7 @@
-"""Threads for the arithmetic of TLS handshakes, shared by tenant, then by instance (CKA-4).
+"""Threads for the computations of TLS handshakes, shared by tenant, then by instance (CKA-4).
 
 An instance has one step in a thread at a time, and the addresses of its clients take turns. Tenants are charged with
-the processor time of the threads. A step is tried when the peer has sent something, so that a thread never waits for a
-peer.
+the CPU time of the threads. A step is tried when the peer has sent something, so that a thread never waits for a peer.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.scheduling.fair_queue import FairQueue, InstanceQueue, TenantAccount
 
 HANDSHAKE_THREADS: Final = 2
-# Seconds of a thread that one tenant, and one of its instances, is granted in each round, and the least a step costs.
+# Seconds of a thread granted to one tenant, and to one of its instances, in each round, and the minimum cost of a step.
 QUANTUM_S: Final = 0.0005
 
 Step = Callable[[], object]
@@ -28,7 +27,7 @@ OnStep = Callable[[BaseException | None], object]
 
 
 class Begun:
-    """Handshakes of one instance that have begun and are not over, by the address of the client."""
+    """Handshakes of one instance in progress, by client address."""
 
     __slots__ = ("_by_network", "count")
 
@@ -49,25 +48,25 @@ class Begun:
                 del self._by_network[network]
 
     def make_room(self, network: str) -> None:
-        """Drops the oldest one, if there are too many: of this address, or of the one that has most."""
+        """Drops the oldest handshake if there are too many: of this address, or of the address with most."""
         if len(self._by_network.get(network, ())) < HANDSHAKES_PER_ADDRESS_MAX:
             if self.count < HANDSHAKES_PER_INSTANCE_MAX:
                 return
-            network = max(self._by_network, key=lambda each: len(self._by_network[each]))
+            network = max(self._by_network, key=lambda address: len(self._by_network[address]))
         next(iter(self._by_network[network].values()))()
 
 
 class HandshakeGroup(Protocol):
-    """The listeners of one instance, or others that are served as one."""
+    """The listeners of one instance, or others that are served together."""
 
     @property
     def turns(self) -> InstanceTurns: ...
 
 
 class GroupSteps(InstanceQueue[None]):
-    """Steps of one group that wait for a thread, by the address of the client, in the order in which they are served.
+    """Steps of one group that wait for a thread, by client address, in the order of service.
 
-    The group itself is the only item that it queues, while steps wait and none is in a thread.
+    The only item in this queue is the group itself, while steps wait and none is in a thread.
     """
 
     __slots__ = ("by_network", "running")
@@ -75,7 +74,7 @@ class GroupSteps(InstanceQueue[None]):
     def __init__(self, tenant: TenantAccount) -> None:
         super().__init__(tenant)
         self.by_network: dict[str, deque[tuple[Step, OnStep]]] = {}
-        # Receives the end of the step that is in a thread.
+        # Is called at the end of the step that is in a thread.
         self.running: OnStep | None = None
 
     def add(self, network: str, step: Step, on_step: OnStep) -> None:
@@ -87,12 +86,12 @@ class GroupSteps(InstanceQueue[None]):
         steps = self.by_network.pop(network)
         taken = steps.popleft()
         if steps:
-            self.by_network[network] = steps  # behind the other addresses
+            self.by_network[network] = steps  # after the other addresses
         return taken
 
 
 class Handshakes:
-    """Runs steps in threads. `submit` calls back in the loop, with the error if there was one."""
+    """Runs steps in threads. `submit` calls back on the event loop, with the error if there was one."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int = HANDSHAKE_THREADS) -> None:
         self._loop = loop
@@ -100,15 +99,15 @@ class Handshakes:
         self._executor: ThreadPoolExecutor | None = None
         self._closed = False
         self._queue: FairQueue[None] = FairQueue(QUANTUM_S)
-        # Kept while steps wait or run: debts count in the rounds of the others.
+        # Kept while steps wait or run, since debts count in the rounds of the others.
         self._groups: dict[HandshakeGroup, GroupSteps] = {}
         self._tenants: dict[object, TenantAccount] = {}
         self._running = 0
-        # Handshakes that have begun, by instance: how each is dropped.
+        # Handshakes in progress, by instance.
         self._begun: dict[object, Begun] = {}
 
     def begin(self, group: HandshakeGroup, address: str, who: object, drop: Callable[[], object]) -> None:
-        """Registers a handshake that will submit steps until `end`; `drop` ends it."""
+        """Registers a handshake that will submit steps until `end`; `drop` closes it."""
         network = network_of(address)
         begun = self._begun.get(group)
         if begun is not None:
@@ -155,7 +154,7 @@ class Handshakes:
         began_s = thread_time()
         try:
             step()
-        except Exception as failure:  # the loop judges it
+        except Exception as failure:  # handled on the event loop
             error = failure
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._over, steps, thread_time() - began_s, error)
@@ -163,7 +162,7 @@ class Handshakes:
     def _over(self, steps: GroupSteps, used_s: float, error: BaseException | None) -> None:
         on_step, steps.running = steps.running, None
         if on_step is None:
-            return  # the broker stopped meanwhile
+            return  # the broker has stopped meanwhile
         self._running -= 1
         self._queue.charge(steps, max(used_s, QUANTUM_S))
         if steps.by_network:
@@ -175,8 +174,8 @@ class Handshakes:
             self._tenants.clear()
 
     def close(self) -> None:
-        """Ends the service of a broker that stops, and has closed its connections: all steps that wait fail. Steps that
-        are in a thread end first, for they hold their sockets; they wait for no peer.
+        """Stops the service when the broker has closed its connections: all waiting steps fail. Steps in a thread
+        finish first, since they use their sockets; they wait for no peer.
         """
         self._closed = True
         if self._executor is not None:

@@ -1,5 +1,6 @@
-"""Processes on one machine prove by a handshake who they are, and go on without encryption: whoever can read or change
-what passes over the loopback interface has the keys as well, and to encrypt costs as much as to replicate.
+"""TLS without encryption on the loopback interface: processes on one machine authenticate by a handshake and continue
+unencrypted, since a process that can read or change loopback traffic can also read the keys, and encryption costs as
+much as replication.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from ipaddress import ip_address
 from socket import socket
 from typing import Final
 
-# The protocol that a client offers, and a server chooses (ALPN): both end TLS when the handshake is over.
+# The ALPN protocol that a client offers and a server selects: both end TLS when the handshake is over.
 IN_CLEAR: Final = "penstock-in-clear"
 
 
@@ -21,7 +22,7 @@ def is_loopback(host: str) -> bool:
 
 
 def plain_socket(tls: ssl.SSLSocket) -> socket:
-    """What carried TLS, once both sides have ended it (`unwrap`)."""
+    """Returns the underlying socket after both sides have ended TLS (`unwrap`)."""
     plain = socket(fileno=tls.detach())
     plain.setblocking(False)
     return plain

@@ -1,4 +1,4 @@
-"""Frames that a connection has received: how many, and the one that is half here or cannot be processed yet."""
+"""Frames that a connection has received: their number, and the one that is incomplete or cannot be processed yet."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ SIZE: Final = Struct(">i")
 
 
 class InboundFrames:
-    """Frames of one connection. `large` is being received into a buffer of its own; `pending` are bytes kept from
-    earlier reads.
-    """
+    """Received frames of one connection. `large` has its own buffer; `pending` are bytes of earlier reads."""
 
     __slots__ = (
         "_buffers", "_held", "_held_bytes", "_owner", "_unread", "frame_ticks", "frames", "frames_swept", "large",
@@ -28,17 +26,17 @@ class InboundFrames:
         self._held_bytes = 0
         self._held: HeldFrame | None = None
         self.large: LargeFrame | None = None
-        # While its request is in processing, and nobody holds it.
+        # The large frame whose request is in processing, unless a `HeldFrame` has taken it over.
         self.processed: LargeFrame | None = None
         self.pending = b""
-        # Requests so far, how many they were at the last sweep, and sweeps since the one began that is half here.
+        # Number of requests, their number at the last sweep, and sweeps since the incomplete one began.
         self.frames = 0
         self.frames_swept = 0
         self.frame_ticks = 0
 
     @property
     def owner(self) -> object:
-        """Whose account its memory is on."""
+        """Returns the owner that its memory is charged to."""
         return self._owner
 
     def keep(self, pending: bytes) -> None:
@@ -46,7 +44,7 @@ class InboundFrames:
         self.pending = pending
 
     def take_into(self, shared: memoryview) -> int:
-        """Puts what is pending at the beginning of `shared`; how many bytes that are."""
+        """Moves the pending bytes to the beginning of `shared`. Returns their number."""
         count = len(self.pending)
         if count:
             shared[:count] = self.pending
@@ -55,14 +53,14 @@ class InboundFrames:
         return count
 
     def hold(self, count: int) -> None:
-        """The request in processing was copied, to be decoded later: until `release` it takes the place of others."""
+        """Charges the copy of the request in processing, which is decoded later, until `release`."""
         self._held_bytes += count
         self._unread.change(count)
         self._buffers.count(count, self._owner)
 
     def hold_frame(self) -> HeldFrame | None:
-        """The buffer of the request in processing, which keeps it until `release`: to copy a large one takes long. None
-        when it has no buffer of its own. A connection that closes releases it.
+        """Hands over the buffer of the request in processing until `release`, since copying a large one takes long.
+        Returns None if the request has no buffer of its own. Closing the connection releases it.
         """
         frame, self.processed = self.processed, None
         if frame is None:
@@ -71,7 +69,7 @@ class InboundFrames:
         return held
 
     def give_back_processed(self) -> None:
-        """Unless it is held."""
+        """Gives back the buffer of the processed request, unless it is held."""
         frame, self.processed = self.processed, None
         if frame is not None:
             self._buffers.give_back(frame.buffer, self._owner)
@@ -84,7 +82,7 @@ class InboundFrames:
             self._buffers.wake()
 
     def forget(self) -> None:
-        """The connection is gone."""
+        """Releases all memory of a closed connection."""
         self.keep(b"")
         self.release()
         held, self._held = self._held, None
@@ -93,7 +91,7 @@ class InboundFrames:
 
     @property
     def frame_bytes(self) -> int:
-        """The size of the request that is half here, 1 while not even its size is; 0 = none is."""
+        """Returns the size of the incomplete request, 1 while its size is unknown, 0 without one."""
         if self.large is not None:
             return self.large.size_bytes
         if len(self.pending) < SIZE_BYTES:
@@ -103,7 +101,7 @@ class InboundFrames:
 
 
 def end_of_frame(shared: memoryview, kept: int) -> int:
-    """Returns the end of the request that `shared[:kept]` begins: nothing is read beyond it."""
+    """Returns the end of the request that `shared[:kept]` begins; nothing is read beyond it."""
     if kept < SIZE_BYTES + API_KEY_BYTES:
         return SIZE_BYTES + API_KEY_BYTES
     (size_bytes,) = SIZE.unpack_from(shared, 0)

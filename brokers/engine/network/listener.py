@@ -1,6 +1,6 @@
-"""Listening sockets that open and close at run time (CKA-3), and the connections that came through them.
+"""Listening sockets that open and close at run time (CKA-3), and their connections.
 
-`accept_policy` decides which come in, `endings` which stay (WIRE-11).
+`accept_policy` decides which connections are accepted, `endings` which are kept (WIRE-11).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from brokers.engine.network.tls_stream import TlsStream
 from brokers.engine.scheduling.time_slice import yield_to_others
 
 BACKLOG: Final = 1_024
-# Connections that are closed before the loop serves others.
+# Number of connections closed in one turn of the event loop.
 CLOSED_PER_TURN_MAX: Final = 100
 
 
@@ -74,19 +74,19 @@ class Listeners:
 
     @property
     def unread_bytes(self) -> int:
-        """Received and not processed, of all connections."""
+        """Returns the bytes received but not processed, of all connections."""
         return self._unread.count + self.buffers.rented_bytes
 
     @property
     def unsent_bytes(self) -> int:
-        """Of answers that wait for their clients, of all connections."""
+        """Returns the bytes of responses that wait for their clients, of all connections."""
         return sum(group.unsent.count for group in self._groups.values())
 
     def groups(self) -> Iterator[ListenerGroup]:
         return iter(self._groups.values())
 
     def group_of(self, name: str) -> ListenerGroup | None:
-        """Listeners of an instance; None where it has none here."""
+        """Returns the listeners of an instance; None if it has none here."""
         return self._groups.get(name)
 
     def get(self, name: str) -> Listener | None:
@@ -105,9 +105,9 @@ class Listeners:
         group: GroupSpec | None = None,
         rules: ListenerRules = OPEN_TO_ALL,
     ) -> Listener:
-        """Takes the port without accepting yet. Raises OSError when the port is taken, or not ours.
+        """Binds the port without accepting yet. Raises OSError if the port is in use or not permitted.
 
-        Without `group` the listener is alone in one of its own name.
+        Without `group` the listener is alone in a group of its own name.
         """
         assert name not in self._listeners, f"the listener {name} is open already"
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -154,13 +154,13 @@ class Listeners:
         group: GroupSpec | None = None,
         rules: ListenerRules = OPEN_TO_ALL,
     ) -> Listener:
-        """Binds and accepts. Raises OSError as `bind`."""
+        """Binds and accepts. Raises OSError like `bind`."""
         listener = self.bind(name, host, port, make_session, group=group, rules=rules)
         self.accept(listener)
         return listener
 
     def set_tenant(self, instance_id: str, tenant: str) -> None:
-        """Makes an instance with open ports one of another tenant."""
+        """Moves an instance with open ports to another tenant."""
         group = self._groups.get(instance_id)
         if group is not None and group.turns.tenant.key != tenant:
             before = group.turns.tenant
@@ -168,7 +168,7 @@ class Listeners:
             self.fair_turns.exit(before)
 
     def set_weights(self, instance_id: str, weight: float, tenant: str, tenant_weight: float) -> None:
-        """Changes which part of the event loop an instance and its tenant have while others want it."""
+        """Sets the weights of an instance and its tenant for their shares of a contended event loop."""
         group = self._groups.get(instance_id)
         if group is not None:
             self.fair_turns.set_weights(group.turns.line, weight, tenant_weight)
@@ -176,13 +176,13 @@ class Listeners:
             self.fair_turns.set_tenant_weight(tenant, tenant_weight)
 
     def charge(self, instance_id: str, began_s: float, now_s: float) -> None:
-        """Charges work that was done for an instance and for none of its connections."""
+        """Charges work that was done for an instance but for none of its connections."""
         group = self._groups.get(instance_id)
         if group is not None:
             group.turns.used(began_s, now_s)
 
     def loop_used_ms(self, instance_id: str) -> int:
-        """Returns what the event loop was charged for the instance since its ports are open, in milliseconds."""
+        """Returns the loop time in ms charged to the instance since its ports were opened."""
         group = self._groups.get(instance_id)
         return 0 if group is None else round(group.turns.line.used_s * 1_000)
 
@@ -190,7 +190,7 @@ class Listeners:
         listener.go_on()
 
     def close(self, name: str, reason: str = "the listener is closed") -> None:
-        """Closes the port, and every connection that came through it (CKA-3), some in each turn of the loop."""
+        """Closes the port and all its connections (CKA-3), some in each turn of the event loop."""
         listener = self._close_port(name)
         if listener is not None:
             self._close_some(listener, reason)
@@ -198,7 +198,7 @@ class Listeners:
     def close_all(self, reason: str) -> None:
         for name in tuple(self._listeners):
             listener = self._close_port(name)
-            assert listener is not None, "it was there"
+            assert listener is not None, "the name is from the table"
             for connection in tuple(listener.connections):
                 connection.close(reason)
         self.handshakes.close()
@@ -224,7 +224,7 @@ class Listeners:
             self.loop.call_soon(self._close_some, listener, reason)
 
     def set_rules(self, listener: Listener, rules: ListenerRules) -> None:
-        """From here on; connections of clients that may not come in any more are closed, some in each turn."""
+        """Sets new rules. Connections of clients that are no longer accepted are closed, some in each turn."""
         listener.rules = rules
         self._end_unwanted(listener, rules, iter(tuple(listener.connections)))
 
@@ -239,9 +239,9 @@ class Listeners:
             self.loop.call_soon(self._end_unwanted, listener, rules, rest)
 
     def admit(self, listener: Listener, accepted: socket.socket, address: str) -> str | None:
-        """Lets a connection in. Returns the reason for which it was refused; None if it came in.
+        """Admits a connection. Returns the cause if it was refused, else None.
 
-        A client whose peer is a proxy is known later, and judged then (`connection_handshake`).
+        A client behind a proxy is known only later, and checked then (`connection_handshake`).
         """
         policy, is_proxy = self.policy, listener.rules.is_proxy(address)
         cause = None if is_proxy else policy.refusal_of_client(listener, address)
@@ -271,8 +271,8 @@ class Listeners:
     def enter(
         self, listener: Listener, accepted: Accepted, address: str, make_session: MakeSession | None = None
     ) -> None:
-        """The connection begins: its client's address is known, and whatever comes before the first request is over.
-        `make_session` of who is known already.
+        """Starts a connection after its handshake, when its client's address is known. `make_session` is set if the
+        client is already identified.
         """
         if isinstance(accepted, TlsStream):
             connection = Connection(accepted.as_socket, address, listener, self.buffers, accepted.as_loop)
@@ -289,17 +289,17 @@ class Listeners:
         listener.group.on_entered(connection.peer_host)
 
     def end(self, connection: OwnedConnection, reason: str) -> None:
-        """Closes it for one of the reasons of `endings`."""
+        """Closes the connection for one of the reasons in `endings`."""
         self.counters.end(reason)
         connection.close(reason)
 
     def sweep(self) -> None:
-        """Closes connections that lose their place (`endings`)."""
+        """Closes the connections that `endings` has a reason for."""
         for _ in self._sweep():
             pass
 
     async def sweep_in_turns(self) -> None:
-        """As `sweep`; others are served in between."""
+        """Does the work of `sweep`, and serves other connections in between."""
         for _ in self._sweep():
             await yield_to_others()
 

@@ -1,4 +1,4 @@
-"""What the listeners of one instance share over all its routes: one voice, one memory, one count of connections."""
+"""State shared by the listeners of one instance over all its routes: turns, memory limits and connection counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from brokers.engine.network.fair_turns import FairTurns, InstanceTurns, TenantTu
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.unsent import UnsentBytes
 
-# Of the connections of who has most, so many are looked at for the one that was quiet longest.
+# Number of connections of the largest listener among which the longest idle one is chosen.
 CANDIDATES_MAX: Final = 64
 
 
@@ -26,7 +26,7 @@ class Member(Protocol):
 
 
 class Closer(Protocol):
-    """Whoever closes connections for one of the reasons of `endings`, and calls back in the next turn of the loop."""
+    """Closes connections for one of the reasons in `endings`, and schedules callbacks."""
 
     def end(self, connection: OwnedConnection, reason: str) -> None: ...
 
@@ -36,7 +36,7 @@ class Closer(Protocol):
 class GroupSpec(NamedTuple):
     """Description of a group when its first listener opens.
 
-    An instance without `tenant` is its own tenant; `connections_max` 0 is the default of the broker.
+    An instance without `tenant` is its own tenant; a `connections_max` of 0 is the broker's default.
     """
 
     name: str
@@ -46,10 +46,11 @@ class GroupSpec(NamedTuple):
 
 
 class ListenerGroup:
-    """`name` is the instance's id, or that of the listener inside the cluster, which is alone in its group.
+    """Listeners that share limits. `name` is the instance's id, or that of the internal listener, which is alone in its
+    group.
 
-    `is_protected`: its connections are the cluster's own. They are refused and closed for nobody else's (QUO-50), queue
-    for nobody, and come as fast as they like.
+    The connections of a group that `is_protected` are the cluster's own. They are never refused or closed in favour of
+    others (QUO-50), never queued, and have no rate limit.
     """
 
     __slots__ = (
@@ -81,7 +82,7 @@ class ListenerGroup:
         connections_max: int = 0,
         tenant: TenantTurns | None = None,
     ) -> None:
-        """Without `fair_turns` it is protected."""
+        """Creates the group, which is protected without `fair_turns`."""
         self.name = name
         self._closer = closer
         self._is_relieving = False
@@ -98,16 +99,16 @@ class ListenerGroup:
 
     @property
     def count(self) -> int:
-        """Connections of all its listeners."""
+        """Returns the number of connections of all its listeners."""
         return sum(len(listener.connections) for listener in self.listeners)
 
     def on_entered(self, address: str) -> None:
-        """One more connection is among them, from there."""
+        """Counts a new connection from the address."""
         self.addresses.add(address)
         self.connections_peak = max(self.connections_peak, self.count)
 
     def take_peak(self) -> int:
-        """The most that were open at once since it was taken last."""
+        """Returns the maximum number of open connections since the last call."""
         peak, self.connections_peak = self.connections_peak, self.count
         return peak
 
@@ -115,13 +116,13 @@ class ListenerGroup:
         return chain.from_iterable(listener.connections for listener in self.listeners)
 
     def on_excess(self) -> None:
-        """Answers that nobody reads take too much memory. Called inside somebody's request: others are closed later."""
+        """Schedules closing, because unread responses take too much memory; called inside a request."""
         if not self._is_relieving:
             self._is_relieving = True
             self._closer.call_soon(self._relieve)
 
     def _relieve(self) -> None:
-        """Who took nothing for longest goes first, then who holds most; who holds all of it alone stays."""
+        """Closes the longest idle connections, then those with most bytes, but never the last one with bytes."""
         self._is_relieving = False
         holding = [connection for connection in self.connections() if connection.unsent_bytes]
         holding.sort(key=lambda connection: (connection.idle_ticks, connection.unsent_bytes), reverse=True)
@@ -131,7 +132,7 @@ class ListenerGroup:
             self._closer.end(connection, endings.UNREAD_ANSWERS)
 
     def quietest(self) -> OwnedConnection:
-        """Of some of the connections the one that was quiet longest. Those looked at come last the next time."""
+        """Returns the longest idle among some connections. The ones examined come last the next time."""
         largest = max(self.listeners, key=lambda listener: len(listener.connections))
         candidates = list(islice(largest.connections, CANDIDATES_MAX))
         for connection in candidates:

@@ -1,4 +1,4 @@
-"""Who may come in through one listener, and how: what the assembly makes of a route."""
+"""Rules of one listener: the clients that it accepts, and how. The assembly derives them from a route."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from typing import Final, Protocol
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.interfaces import Session
 
-# Whether an address, as the peer's text, is in a list.
+# Returns True if an address, as text, is in a list.
 Admits = Callable[[str], bool]
-# Whoever understands the frames of one connection; plugged in by the assembly.
+# Creates the session that processes the frames of one connection; set by the assembly.
 MakeSession = Callable[[Connection], Session]
-# Who has come, by its certificate: makes the session of a connection in its name. Called in a thread, when a handshake
-# is over. Raises ValueError: nobody who may come in.
+# Identifies a client by its certificate; returns the function that creates its session. Called in a thread after the
+# handshake. Raises ValueError if the client is not accepted.
 Identify = Callable[[SSLSocket], MakeSession]
-# Told of a handshake that failed: the client's address, and why.
+# Is called for a failed handshake with the client's address and the error.
 NoteFailure = Callable[[str, Exception], object]
-# How many connections a second may come from an address of a group's clients; None: as many as it likes.
+# Returns the limit of new connections per second from an address of a group's clients; None without a limit.
 RateOfAddress = Callable[[str, str], float | None]
 
 
 class OnHeldBack(Protocol):
     """Called with a listener whose connections were refused, kept unread for `delay_ms` (`ADDRESS_RATE`), or not
-    accepted for this time (cause None).
+    accepted for this time (without a cause).
     """
 
     def __call__(self, listener: str, cause: str | None, delay_ms: int) -> object: ...
 
 
 def unlimited(group: str, address: str) -> float | None:
-    """The `RateOfAddress` that limits nobody."""
+    """Returns no limit, as a `RateOfAddress`."""
     return None
 
 
 def unheard(listener: str, cause: str | None, delay_ms: int) -> None:
-    """The `OnHeldBack` before the assembly has plugged one in."""
+    """Does nothing, as the `OnHeldBack` before the assembly sets one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListenerRules:
-    """`admits` None: everybody may come. `proxies` speak PROXY protocol version 2 before anything else; None: nobody
-    does. `tls` gives the context of the handshake that begins now; None: there is none. With `identify` it asks for a
-    certificate of the client. `admits_plaintext`: whether a peer that begins without TLS may come in all the same;
-    None: it is taken for a handshake that fails. `note_failure` hears of each that failed, beside the log.
+    """Rules of one listener. `admits` None accepts every client. `proxies` send PROXY protocol version 2 first; None
+    expects no proxy. `tls` returns the context of a new handshake; None is without TLS. With `identify` the handshake
+    asks for a client certificate. `admits_plaintext` accepts peers that begin without TLS; without it they fail the
+    handshake. `note_failure` is called for each failed handshake, in addition to the log.
     """
 
     admits: Admits | None = None

@@ -1,5 +1,5 @@
-"""Ends connections when memory for requests is short: while a connection waits for memory that others have, the peers
-that send slowest go first.
+"""Closes connections when memory for requests is short: while a connection waits for memory of other owners, the peers
+that send slowest are closed first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from brokers.engine.network import endings
 from brokers.engine.network.buffers import RENTED_BYTES_PER_OWNER_MIN, FrameBuffers
 from brokers.engine.network.interfaces import OwnedConnection
 
-# How often requests that are half received are looked at while memory is short. A peer is slow by what it sent since.
+# Interval in which incomplete requests are checked while memory is short. A peer's speed is what it sent since.
 CHECK_MS: Final = 500
 
 
@@ -22,7 +22,7 @@ class Listener(Protocol):
 
 
 class Connections(Protocol):
-    """All connections of a broker, and how one of them ends; `Listeners` fits."""
+    """All connections of a broker, and a way to close one; implemented by `Listeners`."""
 
     buffers: FrameBuffers
 
@@ -32,7 +32,7 @@ class Connections(Protocol):
 
 
 class MemoryRelief:
-    """Looks at half received requests for as long as memory is short, and never otherwise."""
+    """Checks incomplete requests as long as memory is short, and never otherwise."""
 
     def __init__(self, owner: Connections, loop: asyncio.AbstractEventLoop) -> None:
         self._owner = owner
@@ -40,7 +40,7 @@ class MemoryRelief:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self) -> None:
-        """Somebody waits for memory."""
+        """Starts the checks when a connection waits for memory."""
         if self._timer is None:
             self._timer = self._loop.call_later(CHECK_MS / 1_000, self._check)
 
@@ -54,16 +54,16 @@ class MemoryRelief:
             if missing_bytes <= 0:
                 break
             frame = connection.inbound.large
-            assert frame is not None, "it is half received"
+            assert frame is not None, "only incomplete requests are listed"
             missing_bytes -= frame.buffer.counted_bytes
             self._owner.end(connection, endings.SLOW_REQUEST)
         self.watch()
 
 
 def slowest(connections: Iterable[OwnedConnection], buffers: FrameBuffers) -> list[OwnedConnection]:
-    """Connections whose request is half received, and was at the last check, in the order in which they are to go:
-    those that sent least since, then those that hold most. Those of owners that have no more than each may have stay,
-    and so do those that wait for us.
+    """Returns the connections whose request is incomplete, and was at the last check, in the order in which to close
+    them: those that sent least since, then those with most bytes. Connections of owners within their minimum, and those
+    that wait for the broker, are kept.
     """
     candidates: list[tuple[int, int, int, OwnedConnection]] = []
     for connection in connections:

@@ -1,7 +1,7 @@
-"""Answers that wait for their turn: requests of one connection that were processed while an earlier one still waits.
+"""Responses that wait for an earlier response of their connection.
 
-Only a request that is over but for its acknowledgement may be overtaken so (decision 56): its answer is promised, the
-next requests are processed, and everything leaves in the order of the requests (WIRE-9).
+Only a request that lacks nothing but its acknowledgement may be overtaken in this way (decision 56): its response is
+deferred, the next requests are processed, and all responses are sent in the order of the requests (WIRE-9).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final
 from brokers.engine.network.sending import Outgoing
 from brokers.engine.network.unsent import UnsentBytes
 
-# So many answers of one connection may be promised and not there; then it waits for the first of them.
+# Maximum number of deferred responses of one connection; then it waits for the first of them.
 PENDING_RESPONSES_MAX: Final = 128
-# Or so many bytes of answers that are there, behind one that is not.
+# Maximum number of bytes of complete responses behind an incomplete one.
 PENDING_BYTES_MAX: Final = 1_048_576
 
 
 class PendingResponse:
-    """One answer: there from the beginning, or promised and given by `complete`."""
+    """One response, complete from the beginning, or deferred and completed by `complete`."""
 
     __slots__ = ("_is_complete", "_on_closed", "_pending_responses", "memory_bytes", "outgoing")
 
@@ -31,11 +31,11 @@ class PendingResponse:
         self._on_closed = on_closed
         self._is_complete = outgoing is not None
         self.outgoing = outgoing
-        # Of an answer that was there from the beginning; one that is completed is small.
+        # Memory of a response that was complete from the beginning; a deferred one is small.
         self.memory_bytes = 0
 
     def complete(self, frame: bytes) -> None:
-        """The answer is there. Nothing happens when the connection is gone."""
+        """Sets the response. Does nothing if the connection has closed."""
         if not self._is_complete:
             self._is_complete = True
             self._on_closed = None
@@ -43,7 +43,7 @@ class PendingResponse:
             self._pending_responses.on_completed()
 
     def drop(self) -> None:
-        """The connection is gone."""
+        """Drops the response because the connection has closed."""
         on_closed, self._on_closed = self._on_closed, None
         if self.outgoing is not None:
             self.outgoing.finish()
@@ -53,8 +53,8 @@ class PendingResponse:
 
 
 class PendingResponses:
-    """In order of the requests. `on_first` is called when the first one is there, once until `take` was called.
-    `memory_bytes` of answers that were added are part of the instance's `unsent`.
+    """Responses in the order of the requests. `on_first` is called when the first one is complete, once until `take` is
+    called. `memory_bytes` of added responses are counted in the instance's `unsent`.
     """
 
     __slots__ = ("_is_notified", "_on_first", "_queue", "_unsent", "memory_bytes")
@@ -75,7 +75,7 @@ class PendingResponses:
 
     @property
     def are_few(self) -> bool:
-        """Enough of them left to go on."""
+        """True if few enough are left to continue reading."""
         return len(self._queue) < PENDING_RESPONSES_MAX // 2 and self.memory_bytes < PENDING_BYTES_MAX // 2
 
     def defer(self, on_closed: Callable[[], object]) -> PendingResponse:
@@ -84,7 +84,7 @@ class PendingResponses:
         return pending
 
     def add(self, outgoing: Outgoing) -> None:
-        """An answer that is there already, behind one that is not."""
+        """Adds a complete response behind an incomplete one."""
         pending = PendingResponse(self, outgoing, None)
         self._queue.append(pending)
         memory_bytes = pending.memory_bytes = outgoing.memory_bytes
@@ -97,7 +97,7 @@ class PendingResponses:
             self._on_first()
 
     def take(self) -> list[Outgoing]:
-        """Everything whose turn it is."""
+        """Removes and returns the complete responses at the head of the queue."""
         self._is_notified = False
         queue = self._queue
         taken: list[Outgoing] = []
@@ -117,7 +117,7 @@ class PendingResponses:
         self._unsent.remove(memory_bytes)
 
     def drop(self) -> None:
-        """The connection is gone: who promised is told, files are let go."""
+        """Drops all responses because the connection has closed: calls `on_closed` of deferred ones, closes files."""
         queue = self._queue
         self._forget(self.memory_bytes)
         while queue:

@@ -1,4 +1,4 @@
-"""A bound port of a broker, and how connections are accepted from it."""
+"""A bound port of a broker, and the acceptance of connections on it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from brokers.engine.network.reports import NetworkReports
 from brokers.engine.network.tls_stream import TlsStream
 from brokers.engine.network.unsent import UnsentBytes
 
-# Of one listener: some milliseconds of the loop.
+# Maximum number accepted on one listener in one turn: some milliseconds of the event loop.
 ACCEPTED_PER_TURN_MAX: Final = 16
 ACCEPT_PAUSE_S: Final = 0.1
 
@@ -34,7 +34,7 @@ Accepted = PlainSocket | TlsStream
 
 
 class PortOwner(Protocol):
-    """All ports of a broker; `listener.Listeners` fits."""
+    """All ports of a broker; implemented by `listener.Listeners`."""
 
     loop: asyncio.AbstractEventLoop
     readers: Executor
@@ -44,7 +44,7 @@ class PortOwner(Protocol):
     count: int
 
     def admit(self, listener: Listener, accepted: PlainSocket, address: str) -> str | None:
-        """Why a connection was refused; None: it came in."""
+        """Returns the cause if the connection was refused, else None."""
 
     def enter(
         self, listener: Listener, accepted: Accepted, address: str, make_session: MakeSession | None = None
@@ -55,7 +55,7 @@ class PortOwner(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Listener:
-    """One bound port: a route of an instance. What the instance's routes share is in `group`."""
+    """One bound port: a route of an instance. `group` has what the instance's routes share."""
 
     name: str
     host: str
@@ -65,7 +65,7 @@ class Listener:
     socket: socket.socket
     group: ListenerGroup
     rules: ListenerRules = OPEN_TO_ALL
-    # In no order that matters; a dict, so that one can begin somewhere and go round.
+    # A dict used as a set, so that iteration can resume anywhere; the order has no meaning.
     connections: dict[OwnedConnection, None] = field(default_factory=dict)
 
     @property
@@ -94,12 +94,12 @@ class Listener:
         turns.used(began_s, perf_counter())
 
     def on_turn(self) -> None:
-        """Serves it when the turn of its instance comes (`fair_turns.Queuing`)."""
+        """Accepts in the turn of the instance (`fair_turns.Queuing`)."""
         if self.socket.fileno() >= 0 and self._accept_some():
             self.go_on()
 
     def _accept_some(self) -> bool:
-        """True if the listener goes on accepting."""
+        """Accepts some connections. Returns True if the listener may continue to accept."""
         for _ in range(ACCEPTED_PER_TURN_MAX):
             try:
                 accepted, address = self.socket.accept()
@@ -110,7 +110,7 @@ class Listener:
             except OSError as error:
                 self.owner.reports.accept_failed(self.name, error)
                 if error.errno in _OUT_OF_DESCRIPTORS:
-                    # Without a pause the loop would spin on a socket that stays readable.
+                    # Without a pause the event loop would spin on a socket that stays readable.
                     self._pause(ACCEPT_PAUSE_S)
                     return False
                 break
@@ -121,8 +121,8 @@ class Listener:
         return True
 
     def _accept(self, accepted: PlainSocket, address: str) -> int:
-        """Milliseconds to accept no other. Only connections of a proxy, whose clients are not known yet, make others
-        wait in the kernel: all else is accepted, and waits for those of its address.
+        """Returns the time in ms for which no other connection is accepted. Only connections from a proxy, whose
+        clients are still unknown, delay others in the kernel; all others are accepted, and queue by address.
         """
         rules, queue = self.rules, self.group.entry_queue
         if self.group.is_protected or rules.is_proxy(address):

@@ -1,7 +1,7 @@
-"""The header of PROXY protocol version 2, with which a load balancer says for whom it speaks (CKA-8). Pure.
+"""The header of PROXY protocol version 2, in which a load balancer names its client (CKA-8). Pure.
 
-https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt, section 2.2. Version 1 is text without a length and is not
-understood.
+https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt, section 2.2. Version 1, which is text without a length, is
+not supported.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from brokers.contract.connections import PROXY_HEADER_BYTES_MAX
 from brokers.engine.protocol.errors import MalformedRequest
 
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
-# Signature, version and command, family and transport, length of what follows.
+# Signature, version and command, family and transport, length of the rest.
 _FIXED: Final = Struct(">12sBBH")
 FIXED_BYTES: Final = _FIXED.size
 HEADER_BYTES_MAX: Final = PROXY_HEADER_BYTES_MAX
-# Addresses and what else a proxy has to say.
+# Maximum size of addresses and optional fields.
 REST_BYTES_MAX: Final = HEADER_BYTES_MAX - FIXED_BYTES
 
 _VERSION: Final = 2
@@ -29,14 +29,14 @@ _ADDRESS_BYTES: Final = {_UNSPECIFIED: 0, _TCP4: 12, _TCP6: 36, _UNIX_STREAM: 21
 
 
 class NotProxyHeader(MalformedRequest):
-    """A listed proxy sent something else."""
+    """Raised when a listed proxy sent something else."""
 
 
 def missing_bytes(received: bytes) -> int:
-    """How many bytes to read next, no more: 0 when the header is whole.
+    """Returns the number of bytes to read next, and no more: 0 when the header is complete.
 
     Raises:
-        NotProxyHeader: it cannot become one.
+        NotProxyHeader: the bytes cannot become a header.
     """
     if len(received) < FIXED_BYTES:
         if not SIGNATURE.startswith(received[: len(SIGNATURE)]):
@@ -51,10 +51,10 @@ def missing_bytes(received: bytes) -> int:
 
 
 def client_of(header: bytes) -> str | None:
-    """The client's address out of a whole header; None: the proxy speaks for itself, or does not know.
+    """Returns the client's address from a complete header; None if the proxy acts for itself, or does not know it.
 
     Raises:
-        NotProxyHeader: it makes no sense.
+        NotProxyHeader: the header is invalid.
     """
     if missing_bytes(header):
         raise NotProxyHeader("a PROXY protocol header that is not whole")

@@ -1,4 +1,4 @@
-"""The incoming half of a connection: what arrives is cut into frames, and each is handed over when it is whole.
+"""The incoming half of a connection: received bytes are split into frames, and each is handed over when complete.
 
 `connection_state` lists the states, and the reasons for which nothing is read.
 """
@@ -18,7 +18,7 @@ from brokers.engine.network.inbound_frames import SIZE, InboundFrames, end_of_fr
 from brokers.engine.network.interfaces import ConnectionOwner, Session
 from brokers.engine.protocol.framing import API_KEY_BYTES, SIZE_BYTES, check_frame_size
 
-# Plain numbers: an operator of an IntFlag makes a member, which takes a part of each request's time.
+# Plain numbers: an operator of an IntFlag creates a member, which takes a measurable part of each request's time.
 PROCESSING: Final = int(Busy.PROCESSING)
 WRITING: Final = int(Busy.WRITING)
 MUTED: Final = int(Busy.MUTED)
@@ -26,12 +26,12 @@ NO_BUFFER: Final = int(Busy.NO_BUFFER)
 TOO_MANY_PENDING: Final = int(Busy.TOO_MANY_PENDING)
 QUEUED: Final = int(Busy.QUEUED)
 
-# Small requests that arrived together are processed together, at most so many before others get a turn.
+# Small requests that arrived together are processed together, up to this number in one turn.
 FRAMES_PER_TURN_MAX: Final = 64
 
 
 class Receiver(ABC):
-    """Reads one socket. `Connection` adds what goes out, and how it ends."""
+    """Reads one socket. `Connection` adds the output, and the end."""
 
     __slots__ = (
         "_buffers",
@@ -73,7 +73,7 @@ class Receiver(ABC):
         # Reasons for which nothing is read (`Busy`).
         self._busy = 0
         self.inbound = InboundFrames(owner.unread, buffers, owner.group)
-        # What all connections of one instance share.
+        # Shared by all connections of one instance.
         self._turns = owner.turns
         self._unread = owner.unread
         self.closed = self._resume_scheduled = self._reading = self._consuming = False
@@ -86,10 +86,11 @@ class Receiver(ABC):
 
     @property
     def turns(self) -> InstanceTurns:
-        """Its instance's share of the loop."""
+        """Returns its instance's share of the event loop."""
         return self._turns
 
-    # -- what a `Connection` does besides -----------------------------------------------------------------------------
+    # -- implemented by `Connection`
+    # --------------------------------------------------------------------------------------
 
     @abstractmethod
     def close(self, reason: str) -> None: ...
@@ -100,12 +101,13 @@ class Receiver(ABC):
     @abstractmethod
     def _uncork(self) -> None: ...
 
-    # -- in -----------------------------------------------------------------------------------------------------------
+    # -- input
+    # ------------------------------------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
         busy = self._busy
         if busy & QUEUED:
-            self._stop_reading()  # the line is long
+            self._stop_reading()  # the queue is long
             return
         if self._resume_scheduled and not busy:
             return
@@ -121,7 +123,7 @@ class Receiver(ABC):
             self._read()
 
     def on_turn(self) -> None:
-        """Serves it when the turn of its instance comes (`fair_turns.Queuing`)."""
+        """Reads in the turn of the instance (`fair_turns.Queuing`)."""
         self._busy &= ~QUEUED
         if self._resume_scheduled:
             self._consume_kept()
@@ -158,8 +160,8 @@ class Receiver(ABC):
         self._consume(kept + count, began_s)
 
     def _consume(self, end: int, began_s: float) -> None:
-        """Hands over the whole frames in `shared[:end]` until one is not answered at once; keeps the rest. What was
-        done since `began_s` is charged to the instance.
+        """Hands over the complete frames in `shared[:end]` until one is not answered at once; keeps the rest. The time
+        since `began_s` is charged to the instance.
         """
         shared = self._buffers.shared
         now_s = began_s
@@ -190,7 +192,7 @@ class Receiver(ABC):
                 frames_left = frames_left - 1 if now_s - began_s < TURN_S else 0
                 if self._busy or self.closed or not frames_left:
                     break
-        except Exception as error:  # one tenant's request must not take the others' broker down
+        except Exception as error:  # one tenant's request must not stop the broker of all tenants
             self.fail(error)
             now_s = perf_counter()
             return
@@ -205,7 +207,7 @@ class Receiver(ABC):
         if position < end:
             self.inbound.keep(bytes(shared[position:end]))
             if self._busy & PROCESSING:
-                self.session.on_more()  # what follows came with the request, and is not seen on the socket any more
+                self.session.on_more()  # the next bytes came with the request, and do not show on the socket any more
             elif not self._busy and not frames_left:
                 self._resume_soon()
 
@@ -219,14 +221,14 @@ class Receiver(ABC):
             self.inbound.large = LargeFrame(buffer, size_bytes, received)
         if self._corked is not None:
             self._uncork()
-        if not self._busy and not self.closed:  # the rest of it has mostly arrived already: no trip through the loop
+        if not self._busy and not self.closed:  # the rest has usually arrived already: saves an iteration of the loop
             try:
                 self._receive_large()
             except OSError as error:
                 self._not_received(error)
 
     def _receive_large(self) -> None:
-        """Raises OSError."""
+        """Receives a part of the large frame, and hands it over when complete. Raises OSError."""
         frame, buffers, group = self.inbound.large, self._buffers, self._owner.group
         assert frame is not None, "no large frame is being received"
         if not buffers.has_room(frame.buffer, frame.end, group):
@@ -246,7 +248,7 @@ class Receiver(ABC):
         self.inbound.processed = frame
         try:
             self.session.on_frame(frame.buffer.view, 0, frame.size_bytes)
-        except Exception as error:  # as in `_consume`
+        except Exception as error:  # see `_consume`
             self.fail(error)
         finally:
             self._consuming = False
@@ -258,16 +260,16 @@ class Receiver(ABC):
             self.close(error.strerror or "connection lost")
 
     def on_memory(self) -> None:
-        """There is room for a large frame that was announced, or for more of it."""
+        """Continues when there is memory for a large frame, or for more of it."""
         self._busy &= ~NO_BUFFER
         self._resume_soon()
 
     def _detect_peer_close(self) -> None:
-        """Closes the connection if its peer closed; it became readable while nothing is read.
+        """Closes the connection if its peer closed; called when it became readable while nothing is read.
 
-        If the next request came instead, it waits.
+        If the next request arrived instead, it waits.
         """
-        if self.closed or not self._busy:  # it queued, and is read again by now
+        if self.closed or not self._busy:  # it was queued, and is read again by now
             return
         try:
             if self._socket.recv(1, MSG_PEEK) == b"":
@@ -283,16 +285,16 @@ class Receiver(ABC):
 
     @property
     def busy(self) -> Busy:
-        """Reasons for which nothing is read."""
+        """Returns the reasons for which nothing is read."""
         return Busy(self._busy)
 
     def _resume_if_idle(self) -> None:
-        """Reads on, unless something is in the way; what is being consumed goes on by itself."""
+        """Resumes reading, unless a reason remains; frames that are being consumed continue by themselves."""
         if not self._busy and not self._consuming and not self.closed:
             self._resume()
 
     def _resume(self) -> None:
-        """Nothing is in the way any more: frames kept from earlier reads first, then the socket."""
+        """Resumes when no reason remains: first with frames kept from earlier reads, then with the socket."""
         if self.inbound.pending:
             self._resume_soon()
         else:
@@ -315,13 +317,13 @@ class Receiver(ABC):
     def _consume_kept(self) -> None:
         self._resume_scheduled = False
         if self._busy or self.closed:
-            self._buffers.wake()  # if it was told of room for a frame, somebody else may have it
+            self._buffers.wake()  # memory offered to this connection may go to another one
             return
         end = self.inbound.take_into(self._buffers.shared)
         if end:
             self._consume(end, perf_counter())
             if self.inbound.large is None:
-                self._buffers.wake()  # as above
+                self._buffers.wake()  # see above
         if not self._busy and not self.closed:
             self._start_reading()
 

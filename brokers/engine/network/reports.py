@@ -1,6 +1,4 @@
-"""What the network says in the log about peers that misbehave: a few lines a second, then a count of what was left
-out.
-"""
+"""Log lines about misbehaving peers: a few each second, then a count of the omitted ones."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ _SECOND_MS: Final = 1_000
 
 
 class NetworkReports:
-    """A stranger's bytes must not fill the disk with log lines. `monotonic_ms` is the clock."""
+    """Rate-limited log, so that a stranger's bytes cannot fill the disk. `monotonic_ms` is the clock."""
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
@@ -29,7 +27,7 @@ class NetworkReports:
             log.warning("malformed_request", listener=listener, peer=peer, reason=str(error))
 
     def refused(self, listener: str, peer: str, cause: str, connections: int) -> None:
-        """`connections`: of the listener."""
+        """Logs a refused connection; `connections` is the listener's number of connections."""
         if self._admit():
             log.warning("connection_refused", listener=listener, peer=peer, cause=cause, connections=connections)
 
@@ -52,7 +50,7 @@ class NetworkReports:
             log.error("accept_failed", listener=listener, reason=error.strerror)
 
     def fault(self, listener: str, peer: str, error: Exception) -> None:
-        """Our own mistake while serving one request."""
+        """Logs a failure of our own in one request."""
         if self._admit():
             log.error("request_failed", listener=listener, peer=peer, exc_info=error)
 

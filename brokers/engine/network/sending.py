@@ -1,4 +1,4 @@
-"""One response on its way out: bytes and slices of files, sent as far as the socket and the page cache go."""
+"""One response being sent: bytes and slices of files, as far as the socket and the page cache allow."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from brokers.engine.values import Slice
 
 # Slices below this are read and joined with the bytes around them: one system call less than sendfile, one copy more.
 SENDFILE_BYTES_MIN = 16_384
-# So many bytes of small slices are held in memory for one response; the others are sent from the page cache.
+# Maximum number of bytes of small slices held in memory for one response; the others are sent from the page cache.
 JOINED_BYTES_MAX = 262_144
-# So much of a file is asked for in the page cache, and sent, at a time.
+# Number of bytes of a file that are checked for in the page cache, and sent, at a time.
 PROBED_BYTES_MAX = 524_288
-# After this much the loop gets a turn, however fast the peer reads: a quarter of a millisecond.
+# Number of bytes after which the loop serves others, however fast the peer reads: a quarter of a millisecond.
 SENT_PER_TURN_MAX = PROBED_BYTES_MAX
 
 OnWritten = Callable[[int], object]
 
 
 class FileSender(Protocol):
-    """What stands in a socket's place and reads files by itself; `network.tls_stream.TlsStream` fits."""
+    """A replacement for a socket that reads files by itself; implemented by `network.tls_stream.TlsStream`."""
 
     def fileno(self) -> int: ...
 
     def send(self, data: bytes | memoryview, flags: int, /) -> int: ...
 
     def send_file(self, fd: int, position: int, length: int) -> int:
-        """As `os.sendfile`."""
+        """Sends a part of a file, like `os.sendfile`."""
 
 
 def joined(parts: Sequence[bytes | Slice]) -> tuple[list[bytes | Slice], int]:
-    """Small slices turned into bytes and joined with their neighbours, if they are in memory; and how many bytes of
-    slices that were.
+    """Returns the parts with small cached slices turned into bytes and joined with their neighbours, and the number of
+    bytes of these slices.
     """
     out: list[bytes | Slice] = []
     chunk: list[bytes] = []
@@ -49,7 +49,7 @@ def joined(parts: Sequence[bytes | Slice]) -> tuple[list[bytes | Slice], int]:
             try:
                 data = read_cached(part.fd, part.length, part.position)
             except OSError:
-                data = None  # as a slice it will fail where that is told
+                data = None  # the slice will fail when it is sent, where errors are handled
             if data is not None:
                 chunk.append(data)
                 joined_bytes += len(data)
@@ -65,7 +65,7 @@ def joined(parts: Sequence[bytes | Slice]) -> tuple[list[bytes | Slice], int]:
 
 
 def joined_up(responses: Sequence[Outgoing]) -> list[Outgoing]:
-    """Neighbouring responses of bytes alone as one: nothing of any of them was sent, and nobody waits to hear of it."""
+    """Joins neighbouring responses that are bytes only, unsent, and without `on_written`."""
     out: list[Outgoing] = []
     frames: list[bytes | Slice] = []
     for response in responses:
@@ -82,13 +82,14 @@ def joined_up(responses: Sequence[Outgoing]) -> list[Outgoing]:
 
 
 class Outgoing:
-    """`send` until it answers True; then, or when the connection dies, `finish` exactly once.
+    """One response. Call `send` until it returns True; then, or when the connection fails, `finish` exactly once.
 
-    When `send` stopped because the disk would have to be waited for, `uncached` is the slice to go on with: its first
-    bytes are to be prefetched into the page cache, and `prefetched` says how far. Otherwise `uncached` is None.
+    When `send` stops because the disk would block, `uncached` is the slice to continue with: its first bytes have to be
+    prefetched into the page cache, and `prefetched` reports how many. Otherwise `uncached` is None.
 
-    `on_written` is told how many bytes of file slices went out (what consumption is metered by). Slices that were
-    joined count when the bytes around them were sent whole. `sent_bytes` of the first part are out already.
+    `on_written` is called with the number of bytes of file slices that were sent, by which consumption is metered.
+    Joined slices count when the bytes around them were sent completely. `sent_bytes` of the first part are sent
+    already.
     """
 
     __slots__ = (
@@ -117,7 +118,7 @@ class Outgoing:
 
     @property
     def memory_bytes(self) -> int:
-        """What it holds of the process's memory."""
+        """Returns the bytes of process memory that it holds."""
         count = 0
         for part in self._parts:
             if isinstance(part, bytes):
@@ -126,11 +127,11 @@ class Outgoing:
 
     @property
     def is_plain(self) -> bool:
-        """Bytes, and nobody to tell."""
+        """True for bytes without `on_written`."""
         return self._on_written is None and len(self._parts) == 1 and isinstance(self._parts[0], bytes)
 
     def send(self, sock: socket | FileSender) -> bool:
-        """Whether everything is out. Raises OSError when the connection is broken, or the file is."""
+        """Sends as much as possible. Returns True if everything is sent. Raises OSError, also of the file."""
         parts = self._parts
         sent_now = 0
         last = len(parts) - 1
@@ -157,13 +158,13 @@ class Outgoing:
                     part.release()
                     self._cached_until = 0
             except BlockingIOError:
-                self._cached_until = 0  # until the peer reads on, what is cached may be forgotten again
+                self._cached_until = 0  # cached pages may be evicted before the peer reads on
                 return False
             self._index += 1
         return True
 
     def _send_file(self, sock: socket | FileSender, part: Slice) -> int:
-        """How many bytes of `part` left; 0 if it is not in the page cache."""
+        """Returns the number of bytes of `part` that were sent; 0 if they are not in the page cache."""
         position = part.position
         ready_bytes = self._cached_until - position
         if ready_bytes <= 0:
@@ -189,11 +190,11 @@ class Outgoing:
         return count
 
     def prefetched(self, length: int) -> None:
-        """`length` bytes of `uncached` were in memory just now: they are sent without asking once more, so that what is
-        forgotten at once cannot keep the response here for ever.
+        """Records that `length` bytes of `uncached` were just in memory: they are sent without another check, so that
+        pages that are evicted at once cannot block the response forever.
         """
         uncached, self.uncached = self.uncached, None
-        assert uncached is not None, "nothing was cold"
+        assert uncached is not None, "no slice was uncached"
         self._cached_until = uncached.position + length
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""Looks at all connections of a broker now and then, and closes those that lose their place (`endings`)."""
+"""Checks all connections of a broker periodically, and closes those that `endings` has a reason for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from brokers.engine.network.buffers import FrameBuffers
 from brokers.engine.network.endings import Deadlines
 from brokers.engine.network.interfaces import OwnedConnection
 
-# Connections that are looked at before the loop serves others.
+# Number of connections that are checked in one turn of the event loop.
 SWEPT_PER_TURN_MAX: Final = 500
 
 
@@ -30,7 +30,7 @@ def sweep(
     deadlines: Deadlines,
     end: Callable[[OwnedConnection, str], object],
 ) -> Iterator[None]:
-    """Yields where others may be served. Frees the buffers that are kept once the broker is quiet."""
+    """Checks the connections, and yields where others may be served. Frees unused buffers when the broker is idle."""
     busy = False
     for listener in tuple(listeners):
         is_contended = buffers.is_contended(listener.group)

@@ -1,6 +1,6 @@
-"""Connections that came faster than their address may: open and unread until their delay is over, then closed (QUO-52).
+"""Connections that exceeded the rate of their address: open and unread until their delay is over, then closed (QUO-52).
 
-A client that opens one connection after the other waits for each, instead of trying again at once.
+A client that opens one connection after the other waits for each, instead of retrying at once.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import asyncio
 from socket import socket
 from typing import Final
 
-# Of one instance; the others are closed at once. Each is a descriptor, and costs its peer no more than us.
+# Maximum number of one instance; others are closed at once. Each takes a descriptor here and at its peer.
 THROTTLED_PER_INSTANCE_MAX: Final = 100
 
 
 class ThrottledConnections:
-    """Sockets by the name of their group. They count for no listener."""
+    """Sockets by the name of their group. No listener counts them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -38,7 +38,7 @@ class ThrottledConnections:
         accepted.close()
 
     def end_one(self) -> None:
-        """Closes one before its time, of the group with most, because its descriptor is needed."""
+        """Closes one early, of the group with most, because its descriptor is needed."""
         group = max(self._held, key=lambda name: len(self._held[name]))
         self._end(group, next(iter(self._held[group])))
 

@@ -1,7 +1,7 @@
-"""A connection's socket under TLS, for code that knows plain sockets: the same calls, the same errors.
+"""A connection's TLS socket for code that expects a plain socket: the same calls, the same errors.
 
-TLS keeps what it has decrypted and nobody took; the loop does not see that. So it stands in the place of the loop as
-well: whoever watches for something to read is called as long as there is something.
+TLS buffers decrypted bytes that were not read, which the event loop does not see. So the stream also replaces the loop:
+a reader callback is called as long as there are buffered bytes.
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ from typing import Any, Final, cast
 
 from brokers.engine.network.buffers import SHARED_BYTES
 
-# The most that one record carries.
+# Maximum number of bytes in one TLS record.
 RECORD_BYTES_MAX: Final = 16_384
-# Decrypted before others get a turn: half a millisecond.
+# Bytes decrypted in one turn of the event loop: half a millisecond.
 RECEIVED_PER_TURN_MAX: Final = 262_144
-# The rest of a long request is waited for in such pieces: each record by itself would cost a turn of the loop.
+# The rest of a long request is awaited in pieces of this size: a turn of the loop for each record would cost too much.
 AWAITED_BYTES_MAX: Final = 131_072
-# Of a record that is half here, so much of what is missing may have left the socket already.
+# Maximum number of bytes of an incomplete record that TLS may already have read from the socket.
 HALF_RECORD_BYTES_MAX: Final = RECORD_BYTES_MAX + 1_024
-# Of a slice of a file, read and encrypted at a time.
+# Bytes of a file slice that are read and encrypted at a time.
 FILE_BYTES_PER_READ: Final = 65_536
-# Encrypted before others get a turn.
+# Bytes encrypted in one turn of the event loop.
 SENT_PER_TURN_MAX: Final = 262_144
 
 
 class TlsStream:
-    """In the place of a connection's socket (`as_socket`) and of its loop (`as_loop`)."""
+    """Replacement for a connection's socket (`as_socket`) and for its event loop (`as_loop`)."""
 
     __slots__ = ("_ahead", "_awaited_bytes", "_is_over", "_is_scheduled", "_loop", "_on_readable", "_tls")
 
     def __init__(self, tls: ssl.SSLSocket, loop: asyncio.AbstractEventLoop) -> None:
-        """The handshake is over, and the socket does not block."""
+        """Wraps a non-blocking socket whose handshake is over."""
         self._tls = tls
         self._loop = loop
         self._on_readable: Callable[[], object] | None = None
         self._is_scheduled = False
-        # Looked at and not taken.
+        # Peeked and not yet received.
         self._ahead = b""
-        # The peer's farewell came, behind something that was taken first.
+        # True if the peer's close_notify came after bytes that were received first.
         self._is_over = False
-        # The socket is not readable before so much is there.
+        # The socket becomes readable only with this number of bytes.
         self._awaited_bytes = 1
 
     @property
     def certificate(self) -> bytes | None:
-        """The peer's, if it was asked for one."""
+        """Returns the peer's certificate, if one was requested."""
         return self._tls.getpeercert(binary_form=True)
 
     @property
     def verified_certificate(self) -> dict[str, Any]:
-        """The same, taken apart: subject, names and the like. Empty unless it was verified."""
+        """Returns the parsed certificate: subject, names and so on. Empty unless it was verified."""
         return self._tls.getpeercert() or {}
 
     @property
@@ -67,13 +67,14 @@ class TlsStream:
     def as_loop(self) -> asyncio.AbstractEventLoop:
         return cast(asyncio.AbstractEventLoop, self)
 
-    # -- as a socket --------------------------------------------------------------------------------------------------
+    # -- as a socket
+    # ------------------------------------------------------------------------------------------------------
 
     def fileno(self) -> int:
         return self._tls.fileno()
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Raises OSError as a socket does, BlockingIOError among them."""
+        """Receives into `buffer`. Raises OSError like a socket, including BlockingIOError."""
         count = 0
         if self._ahead:
             count = len(self._ahead)
@@ -87,7 +88,7 @@ class TlsStream:
                 received = 0 if self._is_over else self._receive(buffer[count:end])
                 self._is_over = not received
                 count += received
-                # A small request comes in one record, and to look for another costs as much as to read one.
+                # A small request comes in one record, and looking for another one costs as much as reading it.
                 if not received or (not is_rest and received < RECORD_BYTES_MAX and not self._tls.pending()):
                     break
         except BlockingIOError:
@@ -99,7 +100,7 @@ class TlsStream:
         return count
 
     def _await_rest(self, rest_bytes: int) -> None:
-        """What is missing of a request is at least so long on the wire, but for what TLS has of it already."""
+        """Awaits at least the bytes that are missing on the wire, apart from those that TLS has already read."""
         awaited_bytes = min(rest_bytes - HALF_RECORD_BYTES_MAX, AWAITED_BYTES_MAX)
         if awaited_bytes < RECORD_BYTES_MAX:
             awaited_bytes = 1
@@ -114,11 +115,11 @@ class TlsStream:
         except ssl.SSLWantReadError:
             raise BlockingIOError from None
         except ssl.SSLWantWriteError:
-            # Only a change of keys is answered while reading, and this peer does not read.
-            raise ConnectionAbortedError(0, "keys are changed and answers are not read") from None
+            # Only a key update is answered while reading, and this peer does not read.
+            raise ConnectionAbortedError(0, "the peer updates keys and does not read the responses") from None
 
     def recv(self, count: int, flags: int) -> bytes:
-        """To look for the peer's farewell."""
+        """Peeks one byte, to detect that the peer has closed."""
         assert flags == MSG_PEEK and count == 1, "a connection receives into buffers"
         if not self._ahead:
             byte = bytearray(1)
@@ -126,13 +127,13 @@ class TlsStream:
         return self._ahead
 
     def send(self, data: bytes | memoryview, _flags: int = 0) -> int:
-        """How much of `data` left. Raises OSError as a socket does, BlockingIOError among them."""
+        """Returns the number of sent bytes of `data`. Raises OSError like a socket, including BlockingIOError."""
         view = memoryview(data)
         end = min(len(view), SENT_PER_TURN_MAX)
         count = 0
         while count < end:
             try:
-                # Not less than was offered last: a record that is half out is offered once more.
+                # Never fewer bytes than in the last attempt: TLS repeats a partly sent record.
                 count += self._tls.write(cast(bytes, view[count:]))
             except ssl.SSLWantWriteError:
                 if not count:
@@ -143,17 +144,18 @@ class TlsStream:
         return count
 
     def send_file(self, fd: int, position: int, length: int) -> int:
-        """As `os.sendfile`; what is encrypted has to be read. 0: the file ends here."""
+        """Sends like `os.sendfile`, but reads and encrypts the bytes. Returns 0 at the end of the file."""
         data = os.pread(fd, min(length, FILE_BYTES_PER_READ), position)
         return self.send(data) if data else 0
 
     def close(self) -> None:
         self._on_readable = None
         with contextlib.suppress(OSError, ValueError):
-            self._tls.unwrap()  # says that nothing was cut off, and does not wait for the same of the peer
+            self._tls.unwrap()  # sends close_notify, so that the peer sees a complete stream, and does not wait for its
         self._tls.close()
 
-    # -- as the loop --------------------------------------------------------------------------------------------------
+    # -- as the event loop
+    # ------------------------------------------------------------------------------------------------
 
     def add_reader(self, fd: int, callback: Callable[[], object]) -> None:
         self._on_readable = callback

@@ -1,6 +1,6 @@
-"""Memory of answers that their clients do not read: counted by instance, bounded (I.6).
+"""Memory of responses that their clients do not read: counted by instance, and limited (I.6).
 
-Slices of files are not counted: they are sent from the page cache, and hold no memory of the process.
+Slices of files are not counted: they are sent from the page cache, and take no memory of the process.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-# Of all connections of one instance; then whoever took nothing for longest is closed, until it is less.
+# Maximum of all connections of one instance; beyond it the longest idle ones are closed until there is less.
 UNSENT_BYTES_PER_INSTANCE_MAX: Final = 16_777_216
 
 
 class UnsentBytes:
-    """Of one instance. `on_excess` is called when there are too many, inside somebody's request."""
+    """Unsent bytes of one instance. `on_excess` is called inside a request when there are too many."""
 
     __slots__ = ("_bytes_max", "_on_excess", "count")
 

@@ -1,7 +1,8 @@
-"""Accounts of instances that queue at one `FairQueue`, and of their tenants.
+"""Accounts of instances that are queued in a `FairQueue`, and of their tenants.
 
-An account is made when its instance queues for the first time, and kept while anything is queued: a debt has to count
-in the rounds of the others. Nothing is kept about instances that do not queue, so the memory is bounded by what queues.
+An account is created when its instance is queued for the first time, and kept while anything is queued, since a debt
+has to count in the rounds of the others. Instances that are not queued have no account, so the memory is bounded by the
+queue.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Ownership:
 
 
 class InstanceAccounts(Generic[T]):
-    """The accounts of those that queue at one queue whose rounds grant `quantum`."""
+    """Accounts of the instances in one queue, whose rounds grant `quantum`."""
 
     __slots__ = ("_instances", "_ownership", "_quantum", "_tenants")
 
@@ -52,7 +53,7 @@ class InstanceAccounts(Generic[T]):
         return self._instances.get(instance_id)
 
     def to_enqueue(self, instance_id: str) -> InstanceQueue[T]:
-        """Returns the account of an instance, with its present tenant and weights unless it is queued already."""
+        """Returns the account of an instance, with its current tenant and weights unless it is already queued."""
         instance = self._instances.get(instance_id)
         if instance is None:
             instance = self._instances[instance_id] = InstanceQueue(self._tenant(instance_id), instance_id)
@@ -61,12 +62,12 @@ class InstanceAccounts(Generic[T]):
         return instance
 
     def renew(self, instance: InstanceQueue[T]) -> None:
-        """Gives an account that is not in the queue its present tenant and weights."""
+        """Gives an account that is not in the queue its current tenant and weights."""
         tenant = instance.tenant = self._tenant(instance.key)
         instance.weight, tenant.weight = self._ownership.weights_of(instance.key, tenant.key)
 
     def forget_idle(self, queue: FairQueue[T]) -> None:
-        """Forgets the accounts without queued items once nothing is queued."""
+        """Drops the accounts without queued items when nothing is queued."""
         if not len(queue):
             self._instances = {key: instance for key, instance in self._instances.items() if instance.items}
             self._tenants.clear()

@@ -1,13 +1,13 @@
 """A queue that shares a resource by tenant, then by instance, in proportion to weights.
 
 Weighted deficit round robin in two levels, after Shreedhar and Varghese. Each tenant is granted a quantum in each round
-and served while it has credit; the same holds for the instances of a tenant. The cost of an item is charged when it is
-known, after the item was served, so the credit may fall below zero; the debt is paid by later rounds. Use of the
-resource beside the queue is charged the same way, and paid for before the account is served from the queue. An account
-that has used less than its grants is served in the current round, before those that queue already (the list of new
-flows of FQ-CoDel, RFC 8290): what it waits for is the item that is being served, and never a whole round. An item costs
-a constant number of steps; after an item that cost many quanta, the rounds in which all are in debt are passed in one
-step over the tenants that queue.
+and served while it has credit; so are the instances of a tenant. The cost of an item is charged when it is known, after
+the item was served, so the credit may become negative; later rounds pay the debt. Use of the resource outside the queue
+is charged in the same way, and paid before the account is served from the queue. An account that has used less than its
+grants is served in the current round, before those that are already queued (the list of new flows of FQ-CoDel, RFC
+8290): it waits for the item that is being served, never for a whole round. An item costs a constant number of steps;
+after an item that cost many quanta, the rounds in which all accounts are in debt are skipped in one step over the
+queued tenants.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ T = TypeVar("T")
 A = TypeVar("A", bound="Account")
 
 UNBOUNDED: Final = sys.maxsize
-# The round of an account that was in no rotation yet.
+# Round of an account that was in no rotation yet.
 NO_ROUND: Final = -1
 
 
 class QueueFull(Exception):
-    """An instance has as many items queued as it may have."""
+    """Raised when an instance has its maximum number of items queued."""
 
 
 class Account:
-    """A member of a round: its share of each round, and what it has left of it."""
+    """A member of a rotation: its weight, and the credit it has left."""
 
     __slots__ = ("credit", "round", "weight")
 
     def __init__(self, weight: float) -> None:
-        assert weight > 0, "a weight of nothing is never served"
+        assert weight > 0, "an account without weight is never served"
         self.weight = weight
         self.credit = 0.0
-        # The last round whose grant it has.
+        # Last round whose grant it got.
         self.round = NO_ROUND
 
 
 class Rotation(Generic[A]):
-    """The accounts of one level that have something queued, in the order in which they are served."""
+    """Accounts of one level that have something queued, in the order of service."""
 
     __slots__ = ("_accounts", "_quantum", "_round", "_sparse")
 
     def __init__(self, quantum: float) -> None:
         self._quantum = quantum
         self._round = 0
-        # Accounts that came without debt and have their grant of the current round; served before `_accounts`.
+        # Accounts that were added without debt and have their grant of the current round; served before `_accounts`.
         self._sparse: deque[A] = deque()
         self._accounts: deque[A] = deque()
 
@@ -62,14 +62,14 @@ class Rotation(Generic[A]):
         if account.round == self._round and account.credit > 0.0:
             self._sparse.append(account)
             return
-        if account.round <= self._round:  # else it left before it was served, and had that grant already
+        if account.round <= self._round:  # else it left before it was served, and got that grant already
             self._grant(account)
         self._accounts.append(account)
 
     def catch_up(self, account: A) -> None:
-        """Grants an account that is not in the rotation the rounds that passed. They pay its debt; of credit it has at
-        most one grant. An account that comes for the first time has none: else one that is made anew for each item
-        would always be served first.
+        """Grants an account outside of the rotation the rounds that passed. They pay its debt, but leave it at most one
+        grant of credit. A new account gets none: otherwise an account that is created for each item would always be
+        served first.
         """
         if account.round == NO_ROUND:
             account.round = self._round
@@ -88,7 +88,7 @@ class Rotation(Generic[A]):
         (self._sparse if account in self._sparse else self._accounts).remove(account)
 
     def head(self) -> A:
-        """Returns the account whose turn it is. There must be one."""
+        """Returns the account to serve next. There must be one."""
         accounts, sparse = self._accounts, self._sparse
         while sparse:
             account = sparse[0]
@@ -137,7 +137,7 @@ class TenantAccount(Account):
 
 
 class InstanceQueue(Account, Generic[T]):
-    """The items of one instance, in the order in which they came."""
+    """Items of one instance, in the order of their arrival."""
 
     __slots__ = ("items", "key", "tenant")
 
@@ -152,7 +152,7 @@ class InstanceQueue(Account, Generic[T]):
 
 
 class FairQueue(Generic[T]):
-    """Items of all instances. Serve one with `next_instance`, `pop` and `charge`."""
+    """Queued items of all instances. Serve one with `next_instance`, `pop` and `charge`."""
 
     __slots__ = ("_items_max", "_tenants")
 
@@ -161,11 +161,11 @@ class FairQueue(Generic[T]):
         self._tenants: Rotation[TenantAccount] = Rotation(quantum)
 
     def __len__(self) -> int:
-        """Number of tenants that have an item queued."""
+        """Returns the number of tenants with queued items."""
         return len(self._tenants)
 
     def enqueue(self, instance: InstanceQueue[T], item: T) -> None:
-        """Appends an item, unless it is queued already. Raises `QueueFull` when the instance has its maximum queued."""
+        """Appends an item, unless it is already queued. Raises `QueueFull` if the instance has its maximum queued."""
         if item in instance.items:
             return
         if len(instance.items) >= self._items_max:
@@ -175,7 +175,7 @@ class FairQueue(Generic[T]):
         instance.items[item] = None
 
     def cancel(self, instance: InstanceQueue[T], item: T) -> bool:
-        """Removes an item that was not served yet. Returns False when it is not queued."""
+        """Removes a queued item. Returns False if it is not queued."""
         if item not in instance.items:
             return False
         del instance.items[item]
@@ -184,7 +184,7 @@ class FairQueue(Generic[T]):
         return True
 
     def next_instance(self) -> InstanceQueue[T] | None:
-        """Returns the instance whose turn it is, None when nothing is queued."""
+        """Returns the instance to serve next, None if nothing is queued."""
         if not len(self._tenants):
             return None
         return self._tenants.head().instances.head()
@@ -197,7 +197,7 @@ class FairQueue(Generic[T]):
         return item
 
     def charge(self, instance: InstanceQueue[T], cost: float) -> None:
-        """Charges the instance and its tenant with what they used, from the queue or beside it."""
+        """Charges the instance and its tenant for their use, from the queue or outside of it."""
         tenant = instance.tenant
         if not instance.items:
             tenant.instances.catch_up(instance)
@@ -207,15 +207,15 @@ class FairQueue(Generic[T]):
         tenant.credit -= cost
 
     def is_in_debt(self, tenant: TenantAccount, allowance: float) -> bool:
-        """Returns True if others queue, and the tenant, which does not, owes more than `allowance`."""
+        """True if others are queued, and the tenant, which is not, has more debt than `allowance`."""
         if not len(self._tenants) or tenant.is_queued:
             return False
         self._tenants.catch_up(tenant)
         return tenant.credit < -allowance
 
     def set_weight(self, account: Account, weight: float) -> None:
-        """Changes the part of an account from its next round on."""
-        assert weight > 0, "a weight of nothing is never served"
+        """Changes the weight of an account from its next round on."""
+        assert weight > 0, "an account without weight is never served"
         account.weight = weight
 
     def suspend(self, instance: InstanceQueue[T]) -> None:
@@ -226,7 +226,7 @@ class FairQueue(Generic[T]):
         self._add(instance)
 
     def move(self, instance: InstanceQueue[T], tenant: TenantAccount) -> None:
-        """Makes the instance one of another tenant, with what it has queued."""
+        """Moves the instance with its queued items to another tenant."""
         if instance.items:
             self._remove(instance)
         instance.tenant = tenant

@@ -1,7 +1,7 @@
-"""An awaitable whose task goes on inside the call that ends the wait.
+"""An awaitable whose task continues inside the call that ends the wait.
 
-A future wakes its task in the next round of the event loop, where the code that ended the wait can neither measure
-nor bound what the task does. `InlineWakeup.begin` runs the task at once, until it waits again, so that the caller can
+A future wakes its task in the next iteration of the event loop, where the code that ended the wait can neither measure
+nor limit what the task does. `InlineWakeup.begin` runs the task at once, until its next wait, so that the caller can
 charge the step to an account and stop after it.
 """
 
@@ -30,8 +30,8 @@ class InlineWakeup:
         self._message: Any = None
 
     def begin(self) -> None:
-        """Ends the wait and runs the waiting task until it waits again; called from within another task, in the next
-        round of the loop. Does nothing if the wait was cancelled.
+        """Ends the wait and runs the waiting task until its next wait; if called within another task, in the next
+        iteration of the event loop. Does nothing if the wait was cancelled.
         """
         if self._is_over:
             return
@@ -69,14 +69,14 @@ class InlineWakeup:
             raise asyncio.CancelledError if self._message is None else asyncio.CancelledError(self._message)
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
-        assert self._callback is None, "one task waits"
+        assert self._callback is None, "only one task can wait"
         if self._is_over:
             self._loop.call_soon(callback, self, context=context)
         else:
             self._callback, self._context = callback, context
 
     def cancel(self, msg: Any = None) -> bool:
-        """Ends the wait with `CancelledError`, in the next round of the loop as a future does."""
+        """Ends the wait with `CancelledError`, in the next iteration of the event loop like a future."""
         if self._is_over:
             return False
         self._is_over = self._is_cancelled = True

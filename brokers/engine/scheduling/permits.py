@@ -1,4 +1,4 @@
-"""A bounded number of permits for work that many instances have, granted fairly.
+"""A limited number of permits for work of many instances, granted fairly.
 
 `Permits` is a semaphore whose waiters are served by tenant, then by instance, whatever the number of their requests.
 """
@@ -13,14 +13,14 @@ from typing import Final
 from brokers.engine.scheduling.accounts import InstanceAccounts, Ownership
 from brokers.engine.scheduling.fair_queue import UNBOUNDED, FairQueue
 
-# The cost of a permit, and what one tenant, and one of its instances, of weight one is granted in each round.
+# Cost of a permit, and the grant of one tenant, and of one of its instances, of weight one in each round.
 PERMIT: Final = 1.0
 
 
 class Permits:
-    """A semaphore of `permits_max` permits. Waiters of one instance are served in the order in which they came.
+    """A semaphore of `permits_max` permits. Waiters of one instance are served in the order of their arrival.
 
-    Tenants and instances have the same weight, unless `ownership` says otherwise.
+    Tenants and instances have equal weights, unless `ownership` has others.
     """
 
     __slots__ = ("_accounts", "_free", "_queue")
@@ -38,14 +38,14 @@ class Permits:
         return 0 if instance is None else len(instance)
 
     def would_wait(self) -> bool:
-        """Returns True if `acquire` would not return at once."""
+        """True if `acquire` would not return at once."""
         return not self._free
 
     async def acquire(self, instance_id: str) -> None:
-        """Takes a permit, which `release` gives back.
+        """Acquires a permit; give it back with `release`.
 
         Raises:
-            QueueFull: the instance has as many waiters as it may have.
+            QueueFull: the instance has its maximum number of waiters.
         """
         if self._free:
             self._free -= 1
@@ -64,7 +64,7 @@ class Permits:
             raise
 
     def release(self) -> None:
-        """Gives a permit back, to the waiter whose turn it is."""
+        """Gives a permit back, and passes it to the next waiter."""
         queue = self._queue
         while (instance := queue.next_instance()) is not None:
             granted = queue.pop(instance)
@@ -78,7 +78,7 @@ class Permits:
 
     @asynccontextmanager
     async def hold(self, instance_id: str) -> AsyncIterator[None]:
-        """Holds a permit within the block. Raises `QueueFull` as `acquire` does."""
+        """Holds a permit within the block. Raises `QueueFull` like `acquire`."""
         await self.acquire(instance_id)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Cooperative yielding: the one place in the engine where a coroutine hands the event loop to others."""
+"""Cooperative yielding: the one place in the engine where a coroutine yields the event loop to others."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from time import perf_counter
 from typing import Any, Final
 
 SLICE_S: Final = 0.001
-# To free a hundred thousand objects at once takes milliseconds.
+# Number of objects freed at once; freeing a hundred thousand would take milliseconds.
 FREED_AT_ONCE_MAX: Final = 100
 
 
 async def yield_to_others() -> None:
-    """Lets others use the loop; a request that is charged by turns goes on at its next turn (`loop_turns.timed`)."""
+    """Yields to others; a request that is charged by turns continues in its next turn (`loop_turns.timed`)."""
     await asyncio.sleep(0)
 
 
 class TimeSlice:
-    """A span of `SLICE_S` seconds for work that can stop anywhere: call `await time_slice.pause()` after each piece."""
+    """A slice of `SLICE_S` seconds for work that can stop anywhere: `await time_slice.pause()` after each part."""
 
     __slots__ = ("_until_s",)
 
@@ -33,7 +33,7 @@ class TimeSlice:
 
 
 async def free_incrementally(items: list[Any], within: Callable[[Any], list[Any]]) -> None:
-    """Empties a long list of lists, some at a time. `within` returns the inner list of an item."""
+    """Empties a long list of lists in parts. `within` returns the inner list of an item."""
     time_slice = TimeSlice()
     for item in items:
         inner = within(item)

@@ -1,4 +1,4 @@
-"""Weights of instances and tenants at a broker's event loop, from the bandwidth that they bought."""
+"""Weights of instances and tenants on a broker's event loop, derived from their bandwidth."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from typing import Final
 
 from brokers.contract.loop_weights import HEAVIEST_BPS, LIGHTEST_BPS, TENANT_WEIGHT_MAX
 
-# The weight follows the bandwidth between these two: the largest instance has 32 times the weight of the smallest.
+# The weight grows with the bandwidth between these: the largest instance has 32 times the weight of the smallest.
 INSTANCE_WEIGHT_MIN: Final = LIGHTEST_BPS / HEAVIEST_BPS
 INSTANCE_WEIGHT_MAX: Final = 1.0
 
 
 def weight_of(produce_bps: int, consume_bps: int) -> float:
-    """Returns the weight of an instance that bought this bandwidth."""
+    """Returns the weight of an instance with this bandwidth."""
     wanted = max(produce_bps, consume_bps) / HEAVIEST_BPS
     return min(INSTANCE_WEIGHT_MAX, max(INSTANCE_WEIGHT_MIN, wanted))
 
 
 class LoopWeights:
-    """Weights of the instances that one broker serves, and of their tenants."""
+    """Weights of a broker's instances, and of their tenants."""
 
     __slots__ = ("_instances", "_tenants")
 
     def __init__(self) -> None:
-        # By instance: its tenant and its weight; by tenant: its instances with their weights.
+        # Tenant and weight by instance; weights of instances by tenant.
         self._instances: dict[str, tuple[str, float]] = {}
         self._tenants: dict[str, dict[str, float]] = {}
 
@@ -34,7 +34,7 @@ class LoopWeights:
             self._tenants.setdefault(tenant_id, {})[instance_id] = weight
 
     def remove(self, instance_id: str) -> None:
-        """Forgets an instance. Does nothing if it is not known."""
+        """Removes an instance, if it is known."""
         tenant_id, _ = self._instances.pop(instance_id, (None, 0.0))
         if tenant_id is None:
             return
@@ -44,13 +44,13 @@ class LoopWeights:
             del self._tenants[tenant_id]
 
     def of_instance(self, instance_id: str) -> float:
-        """Returns the weight of an instance; the largest, if it is not known."""
+        """Returns the weight of an instance; the largest if it is unknown."""
         _, weight = self._instances.get(instance_id, ("", INSTANCE_WEIGHT_MAX))
         return weight
 
     def of_tenant(self, tenant_id: str) -> float:
-        """Returns the weight of a tenant: that of its instances together, up to `TENANT_WEIGHT_MAX` times its largest
-        one; the largest weight if none of its instances is known.
+        """Returns the weight of a tenant: the sum of its instances' weights, up to `TENANT_WEIGHT_MAX` times the
+        largest of them; the largest weight if none of its instances is known.
         """
         members = self._tenants.get(tenant_id)
         if members is None:

@@ -1,1 +1,1 @@
-"""Rows of the API table, a module for each family of calls."""
+"""Rows of the API table, one module for each family of calls."""

@@ -1,4 +1,4 @@
-"""Calls about the cluster, most of them made by brokers alone. Rows of the API table."""
+"""Calls about the cluster, most of them sent by brokers only. Rows of the API table."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ _RESULTS: Final = ListField(lambda message: message.results, _set_results)
 _COORDINATOR_KEYS: Final = ListField(lambda message: message.coordinator_keys, _set_coordinator_keys)
 _COORDINATORS: Final = ListField(lambda message: message.coordinators, _set_coordinators)
 
-# Ids of a request that are handled in one turn: each is hashed, which takes up to 0.1 ms.
+# Number of ids of a request that are processed in one turn: each is hashed, which takes up to 0.1 ms.
 _IDS_PER_TURN_MAX: Final = 40
 _BY_COORDINATOR_KEY: Final = SplitLists(_COORDINATOR_KEYS, _COORDINATORS, None, None, _IDS_PER_TURN_MAX)
 _BY_GROUP_NAME: Final = SplitLists(_GROUP_NAMES, _RESULTS, None, None, _IDS_PER_TURN_MAX)

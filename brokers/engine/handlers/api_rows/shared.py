@@ -1,4 +1,4 @@
-"""Rights, allow-lists and lists of messages that several families of calls have in common."""
+"""Rights, allow-lists and message lists that several families of calls share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _set_partitions(message: Any, items: list[Any]) -> None:
 TOPICS: Final = ListField(lambda message: message.topics, _set_topics)
 PARTITIONS: Final = ListField(lambda message: message.partitions, _set_partitions)
 BY_PARTITION: Final = SplitLists(TOPICS, TOPICS, PARTITIONS, PARTITIONS, LINES_PER_TURN_MAX)
-# Lines of a commit are one record batch, which is written or refused as a whole.
+# The partitions of a commit form one record batch, which is written or rejected as a whole.
 COMMITS: Final = BY_PARTITION._replace(lines_max=500)
 
 

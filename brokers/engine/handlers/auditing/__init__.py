@@ -1,1 +1,1 @@
-"""What requests that administer an instance changed, as the audit log tells it."""
+"""Descriptions of administrative requests for the audit log."""

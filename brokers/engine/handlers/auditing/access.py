@@ -1,4 +1,4 @@
-"""Who may: users, access rules, client quotas. Verifiers of passwords are never told."""
+"""Audit descriptions of changes to users, access rules and client quotas. Password verifiers are never included."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from brokers.engine.protocol.messages.quotas import QuotaAlteration
 USER: Final = "user"
 ACL: Final = "acl"
 QUOTA: Final = "quota"
-# What stands for "any other" in the name of a quota.
+# Stands for the default entity in the name of a quota.
 _DEFAULT_NAME: Final = "<default>"
 
 # -- users ------------------------------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ def users_altered(asked: Asked) -> Change | None:
     for upsertion in islice(request.upsertions, LINES_MAX):
         upserted.setdefault(upsertion.name, []).append(upsertion.mechanism)
     if asked.response is None:
-        names = dict.fromkeys(each.name for each in islice(_alterations(request), LINES_MAX))
+        names = dict.fromkeys(alteration.name for alteration in islice(_alterations(request), LINES_MAX))
         answers: Iterable[tuple[str, int]] = [(name, error_of(None)) for name in names]
     else:
         answers = ((result.user, result.error_code) for result in asked.response.results)
@@ -86,7 +86,8 @@ def acls_created(asked: Asked) -> Change | None:
     creations = asked.request.creations
     pairs = results_beside(creations, None if asked.response is None else asked.response.results)
     lines = (
-        ItemResult(error_of(result), each.resource_name, partial(_acl_created, asked, each)) for each, result in pairs
+        ItemResult(error_of(result), creation.resource_name, partial(_acl_created, asked, creation))
+        for creation, result in pairs
     )
     return Change("acl.created", ACL, len(creations), lines)
 
@@ -99,7 +100,7 @@ def _acl_created(asked: Asked, creation: AclCreation) -> AuditItem | None:
         entry = AclEntry(
             creation.principal, creation.host, AclOperation(creation.operation), Permission(creation.permission_type)
         )
-    except ValueError:  # nothing that could have been made
+    except ValueError:  # no such rule can have been created
         return None
     present = asked.image.acls.of_instance(asked.call.view.instance_id or "").get(pattern.node_name)
     if present is not None and entry in present.entries:
@@ -111,8 +112,8 @@ def acls_deleted(asked: Asked) -> Change | None:
     if asked.response is None:
         filters = asked.request.filters
         unsure = (
-            ItemResult(error_of(None), each.resource_name_filter or "", partial(_filter_asked, each))
-            for each in filters
+            ItemResult(error_of(None), acl_filter.resource_name_filter or "", partial(_filter_asked, acl_filter))
+            for acl_filter in filters
         )
         return Change("acl.deleted", ACL, len(filters), unsure)
     results = asked.response.filter_results
@@ -150,7 +151,7 @@ def _resource(pattern: ResourcePattern) -> str:
 
 
 def _rule(pattern: ResourcePattern, entry: AclEntry) -> dict[str, Any]:
-    """In the words of the control plane's own rows."""
+    """Describes a rule in the terms of the control plane's audit rows."""
     return {
         "resource_type": _word(pattern.resource_type),
         "resource_name": pattern.name,
@@ -207,7 +208,7 @@ def _or_none(is_now: Mapping[str, Any], after: Mapping[str, Any]) -> Mapping[str
 
 
 def _entity_name(entry: QuotaAlteration) -> str:
-    """`users/alice/clients/<default>`, as the control plane names a quota."""
+    """Returns the name of a quota as the control plane writes it, for example `users/alice/clients/<default>`."""
     named = {part.entity_type: part.entity_name for part in entry.entity}
     parts = []
     for kind, shown in (("user", "users"), ("client-id", "clients"), ("ip", "ips")):

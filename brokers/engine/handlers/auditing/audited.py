@@ -1,7 +1,7 @@
-"""Calls that administer an instance are written to the audit log before they are answered.
+"""Writes calls that administer an instance to the audit log before they are answered.
 
-Only calls of tenants' listeners are: nobody moves replicas or leadership there. What the control plane does through the
-internal listener has its row already, and a call that another broker forwards is recorded by that one.
+Only calls on tenant listeners are recorded: replicas and leadership are not moved there. Changes by the control plane
+over the internal listener have an audit row already, and a forwarded call is recorded by the broker that forwards it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 def begin(call: Call) -> bool:
-    """Prepares a call for the audit log. Returns False for calls of the cluster itself, which are not written there."""
+    """Prepares a call for the audit log. Returns False for internal calls, which are not recorded."""
     if call.view.internal or call.view.instance is None:
         return False
     call.noted = {}
@@ -27,8 +27,8 @@ def begin(call: Call) -> bool:
 
 
 def record(call: Call, request: Any, response: Any, image: ClusterImage) -> None:
-    """Writes to the audit log what became of a request; no response: its connection ended before. `image` is that of
-    the beginning. A failure is logged and never takes back an answer.
+    """Records the outcome of a request in the audit log. `response` is None if the connection closed before; `image` is
+    the metadata from before the request. A failure is logged and never takes back a response.
     """
     instance_id, describe = call.view.instance_id, call.api.audit
     assert instance_id is not None, "checked by `begin`"

@@ -1,4 +1,4 @@
-"""What one request of a client asked to be changed, and what became of each thing."""
+"""Changes that one request of a client asked for, and their outcomes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.required_rights import DENIALS
 from brokers.engine.protocol.errors import ErrorCode
 
-# Lines of a request that are looked at; more than that are only counted.
+# Number of items of a request that are described; further ones are only counted.
 LINES_MAX: Final = 2_000
-# Names of partitions in one value.
+# Maximum number of partitions named in one value.
 PARTITIONS_MAX: Final = 20
 _DENIED: Final = frozenset(DENIALS.values())
 _UNKNOWN: Final = frozenset((int(ErrorCode.UNKNOWN_SERVER_ERROR), int(ErrorCode.REQUEST_TIMED_OUT)))
@@ -23,7 +23,7 @@ Values = Mapping[str, Any] | None
 
 
 class Asked(NamedTuple):
-    """A request, and its response; None: the connection ended before it. `image` is that of the beginning."""
+    """A request with its response, None if the connection closed before. `image` is the metadata from before it."""
 
     call: Call
     request: Any
@@ -39,7 +39,7 @@ class Asked(NamedTuple):
         return self.call.services.metadata.current.image.instances.get(self.call.view.instance_id or "")
 
     def topic(self, name: str) -> TopicImage | None:
-        """As it was."""
+        """Returns the topic from before the request."""
         return None if self.instance is None else self.instance.topic(name)
 
     def topic_now(self, name: str) -> TopicImage | None:
@@ -47,7 +47,7 @@ class Asked(NamedTuple):
 
 
 class ItemResult(NamedTuple):
-    """One thing: how it was answered, and what to say of it. `item` answers None where nothing was changed."""
+    """Outcome of one item: its error code, and its description. `item` returns None if nothing was changed."""
 
     error: int
     name: str
@@ -55,7 +55,7 @@ class ItemResult(NamedTuple):
 
 
 class Change(NamedTuple):
-    """`total` lines of one kind of action; `lines` may be made while they are looked at."""
+    """One kind of action on `total` items; `lines` may be generated lazily."""
 
     action: str
     kind: str
@@ -64,7 +64,7 @@ class Change(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a request came to: `items` to be told, `more` that changed as well, `failed` that were refused, and the
+    """Outcome of a request: `items` to report, `more` changed items that are only counted, `failed` items, and the
     names of those that its user has no right to.
     """
 
@@ -74,7 +74,7 @@ class Outcome(NamedTuple):
     denied: list[str]
 
 
-# None: this request administers nothing.
+# Describes the change of a request; returns None if the request administers nothing.
 Describe = Callable[[Asked], Change | None]
 
 
@@ -82,19 +82,19 @@ def outcome_of(change: Change) -> Outcome:
     items: list[AuditItem] = []
     denied: list[str] = []
     more = failed = seen = 0
-    for line in islice(change.lines, LINES_MAX):
+    for result in islice(change.lines, LINES_MAX):
         seen += 1
-        if line.error in _DENIED:
-            denied.append(line.name)
+        if result.error in _DENIED:
+            denied.append(result.name)
             failed += 1
-        elif line.error and line.error not in _UNKNOWN:
+        elif result.error and result.error not in _UNKNOWN:
             failed += 1
         elif len(items) >= ITEMS_MAX:
             more += 1
         else:
-            item = line.item()
+            item = result.item()
             if item is not None:
-                items.append(item if not line.error else _unsure(item))
+                items.append(item if not result.error else _unsure(item))
     return Outcome(items, more + max(change.total - seen, 0), failed, denied)
 
 
@@ -105,18 +105,18 @@ def _unsure(item: AuditItem) -> AuditItem:
 
 
 def error_of(result: Any) -> int:
-    """Of a line of a response; of one that never came nobody knows."""
+    """Returns the error code of a result; the outcome of a missing result is unknown."""
     return int(ErrorCode.UNKNOWN_SERVER_ERROR) if result is None else result.error_code
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parts of both that differ."""
+    """Returns the entries of both mappings that differ."""
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return {n: before[n] for n in names if n in before}, {n: after[n] for n in names if n in after}
 
 
 def first_error(results: Iterable[Any]) -> int:
-    """Of many lines that are told of as one: done where any of them is."""
+    """Returns the error code of results that are reported as one: done if any of them is."""
     error = DONE
     for number, result in enumerate(islice(results, LINES_MAX)):
         if not result.error_code:

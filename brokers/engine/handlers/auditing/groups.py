@@ -1,4 +1,4 @@
-"""Groups: deleted, their offsets deleted, or committed by somebody who is no member."""
+"""Audit descriptions of group deletions, offset deletions and commits by clients that are no members."""
 
 from __future__ import annotations
 
@@ -40,13 +40,15 @@ def offsets_deleted(asked: Asked) -> Change | None:
 
 
 def _offsets_deleted(request: Any) -> AuditItem:
-    names = (f"{topic.name}-{line.partition_index}" for topic in request.topics for line in topic.partitions)
+    names = (f"{topic.name}-{partition.partition_index}" for topic in request.topics for partition in topic.partitions)
     before = {"partitions": _count(request.topics), "of": list(islice(names, PARTITIONS_MAX))}
     return AuditItem(action="group.offsets_deleted", kind=GROUP, name=request.group_id, before=before)
 
 
 def offsets_committed(asked: Asked) -> Change | None:
-    """Members of the group commit all day; who is none either administers it, or reads without a group."""
+    """Describes a commit by a client that is no member: an administrator, or a reader without group management. Members
+    commit all the time and are not recorded.
+    """
     request, response = asked.request, asked.response
     if request.generation_id_or_member_epoch != _NO_GENERATION or request.member_id or request.group_instance_id:
         return None
@@ -57,9 +59,9 @@ def offsets_committed(asked: Asked) -> Change | None:
 
 def _offsets_committed(request: Any) -> AuditItem:
     offsets = (
-        (f"{topic.name}-{line.partition_index}", line.committed_offset)
+        (f"{topic.name}-{partition.partition_index}", partition.committed_offset)
         for topic in request.topics
-        for line in topic.partitions
+        for partition in topic.partitions
     )
     after = {"partitions": _count(request.topics), "offsets": dict(islice(offsets, PARTITIONS_MAX))}
     return AuditItem(action=COMMITTED, kind=GROUP, name=request.group_id, outcome=DONE, after=after)

@@ -1,4 +1,4 @@
-"""Topics: created, deleted, grown, configured, and their records given up."""
+"""Audit descriptions of topics that are created, deleted, grown or configured, and of deleted records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TOPIC_RESOURCE: Final = 2
 
 
 def results_beside(asked: Iterable[Any], results: Iterable[Any] | None) -> Iterator[tuple[Any, Any]]:
-    """Each thing that was asked for with its answer, None where there is none."""
+    """Pairs each requested item with its result, None where there is none."""
     return zip(asked, repeat(None) if results is None else results, strict=False)
 
 
@@ -132,7 +132,7 @@ def configured(asked: Asked) -> Change | None:
 
 
 def _config_error(asked: Asked, resource: Any, result: Any) -> int:
-    """What was noted was written, whatever became of the answer."""
+    """Returns the error code of a change; a noted change was written even if its response is missing."""
     noted = asked.call.noted or {}
     return 0 if result is None and resource.resource_name in noted else error_of(result)
 
@@ -145,7 +145,7 @@ def _configured(asked: Asked, resource: AlterConfigsResource | IncrementalAlterC
     before: Mapping[str, Any]
     after: Mapping[str, Any]
     if noted is None:
-        # Nobody knows whether it was written: what was asked for.
+        # The outcome is unknown: the requested values are reported.
         before, after = {}, {config.name: config.value for config in resource.configs}
     else:
         before, after = difference(*noted)
@@ -156,7 +156,7 @@ def _configured(asked: Asked, resource: AlterConfigsResource | IncrementalAlterC
     )
 
 
-# -- records given up -------------------------------------------------------------------------------------------------
+# -- deleted records --------------------------------------------------------------------------------------------------
 
 
 def records_deleted(asked: Asked) -> Change | None:
@@ -175,9 +175,9 @@ def records_deleted(asked: Asked) -> Change | None:
 
 def _records_deleted(topic: Any, result: Any) -> AuditItem | None:
     if result is None:
-        first = {line.partition_index: line.offset for line in topic.partitions[:PARTITIONS_MAX]}
+        first = {partition.partition_index: partition.offset for partition in topic.partitions[:PARTITIONS_MAX]}
     else:
-        done = (line for line in islice(result.partitions, LINES_MAX) if not line.error_code)
-        first = {line.partition_index: line.low_watermark for line in islice(done, PARTITIONS_MAX)}
+        done = (partition for partition in islice(result.partitions, LINES_MAX) if not partition.error_code)
+        first = {partition.partition_index: partition.low_watermark for partition in islice(done, PARTITIONS_MAX)}
     after = {"partitions": len(topic.partitions), "first_offsets": {str(index): at for index, at in first.items()}}
     return AuditItem(action="topic.records_deleted", kind=TOPIC, name=topic.name, after=after)

@@ -1,1 +1,1 @@
-"""Who a peer is."""
+"""Authentication of clients, their users and access rules."""

@@ -1,7 +1,7 @@
-"""DescribeAcls, CreateAcls and DeleteAcls: who may do what in an instance (KIP-140, KIP-290).
+"""DescribeAcls, CreateAcls and DeleteAcls: the access rules of an instance (KIP-140, KIP-290).
 
-Resources have the names that the instance's owner gives them; to it the instance is the cluster. Any broker writes, and
-answers when it knows itself.
+Resources have the names that the instance's owner uses, and the cluster resource is the instance. Any broker writes
+rules, and answers as soon as its own metadata has them.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from brokers.engine.protocol.messages.acls import (
 )
 from brokers.engine.scheduling.time_slice import TimeSlice
 
-# Entries that one CreateAcls may name: no instance has more.
+# Maximum number of entries in one CreateAcls: the most that an instance may have.
 CREATIONS_MAX: Final = ENTRIES_MAX
-# Filters of one DeleteAcls: each is compared with all entries of the instance.
+# Maximum number of filters in one DeleteAcls: each is compared with all entries of the instance.
 FILTERS_MAX: Final = 500
 
 _UNKNOWN: Final = 0
@@ -125,11 +125,16 @@ async def create_acls(call: Call, request: CreateAclsRequest) -> CreateAclsRespo
 
 
 async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    """Each entry is told of once, by the first filter that it matches."""
+    """Deletes the matching entries. Each is reported once, under the first filter that it matches."""
     time_slice = TimeSlice()
-    for each in request.filters:
+    for acl_filter in request.filters:
         await time_slice.pause()
-        _check_known(each.resource_type_filter, each.pattern_type_filter, each.operation, each.permission_type)
+        _check_known(
+            acl_filter.resource_type_filter,
+            acl_filter.pattern_type_filter,
+            acl_filter.operation,
+            acl_filter.permission_type,
+        )
     try:
         _check_right(call)
         documents = {document.pattern: document for document in in_order(_documents(call).values())}
@@ -139,7 +144,7 @@ async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsRespo
     results: list[DeleteAclsFilterResult] = []
     unwanted: Grants = {}
     lines: dict[ResourcePattern, list[DeleteAclsMatchingAcl]] = {}
-    for number, each in enumerate(request.filters):
+    for number, acl_filter in enumerate(request.filters):
         await time_slice.pause()
         if number >= FILTERS_MAX:
             message = f"At most {FILTERS_MAX} filters in one request."
@@ -147,7 +152,7 @@ async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsRespo
             results.append(DeleteAclsFilterResult(error_code=code, error_message=message, matching_acls=[]))
             continue
         matching: list[DeleteAclsMatchingAcl] = []
-        for pattern, entries in list(_filter(call, each).matching(documents.values())):
+        for pattern, entries in list(_filter(call, acl_filter).matching(documents.values())):
             left = documents.pop(pattern).entries.difference(entries)
             if left:
                 documents[pattern] = AclDocument(pattern=pattern, entries=left)
@@ -162,7 +167,7 @@ async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsRespo
 
 
 def entries_described(response: DescribeAclsResponse) -> int:
-    """How long an answer is."""
+    """Returns the length of a response in resources and entries."""
     return sum(1 + len(resource.acls) for resource in response.resources)
 
 
@@ -177,25 +182,25 @@ def entries_removed(response: DeleteAclsResponse) -> int:
 async def _change(
     call: Call, changes: Grants, lines: Mapping[ResourcePattern, Sequence[_Result]], write: _Write
 ) -> None:
-    """Some patterns at a time, and waits until this broker knows; writes down what failed."""
+    """Writes some patterns at a time, waits until this broker's metadata has them, and records failures."""
     written: list[int | None] = []
     for number, part in enumerate(in_parts(changes)):
         try:
             async with changing(call, sum(map(len, part.values()))):
                 if not number:
-                    # Who lost the right while it waited for its turn changes nothing; who takes its own goes on.
+                    # A user who lost the right while waiting changes nothing; one who removes its own right may finish.
                     _check_right(call)
                 written.append(await write(_instance(call), part))
         except (Wrong, ClusterError) as failure:
             code = failure.code if isinstance(failure, Wrong) else failure.wire_code
             for pattern in part:
-                for line in lines[pattern]:
-                    line.error_code, line.error_message = code, str(failure)
+                for result in lines[pattern]:
+                    result.error_code, result.error_message = code, str(failure)
     await until_seen(call.services.metadata.current, written)
 
 
 def _check_known(*kinds: int) -> None:
-    """Kafka's own clients cannot send a kind of 0; its brokers take a request that has one for garbage.
+    """Rejects a kind of 0, which Kafka's clients cannot send and its brokers treat as a malformed request.
 
     Raises:
         MalformedRequest: the connection is closed.
@@ -232,7 +237,7 @@ def _filter(call: Call, given: DescribeAclsRequest | DeleteAclsFilter) -> AclFil
 
 
 def _grant(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
-    """Raises Wrong for what cannot be an ACL here."""
+    """Returns the pattern and the entry. Raises Wrong if they are no valid ACL here."""
     try:
         pattern = ResourcePattern(
             ResourceType(creation.resource_type), creation.resource_name, PatternType(creation.resource_pattern_type)
@@ -263,7 +268,7 @@ def _grant(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
 
 
 def _is_surely_short(text: str) -> bool:
-    """Whatever its characters are; to know it of longer ones takes a hundred times as long."""
+    """True if the encoded name fits, whatever its characters are; an exact check takes a hundred times as long."""
     return text.isascii() and len(text) * 3 <= NAME_BYTES_MAX
 
 

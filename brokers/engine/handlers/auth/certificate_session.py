@@ -1,5 +1,5 @@
-"""The listener inside the cluster for a peer that showed a certificate: it says for whom it asks (SASL EXTERNAL), or
-asks for the cluster itself without a word.
+"""The internal listener for a peer with a client certificate. The peer names the instance that it acts for (SASL
+EXTERNAL), or acts for the cluster if it sends no SASL request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ MECHANISMS: Final = (external.MECHANISM,)
 
 
 class CertificateSession:
-    """Becomes a `Session` with the first request that is no greeting. `process` may enter (`external.may_enter`)."""
+    """Becomes a `Session` with the first request that is not part of a handshake. `process` may connect
+    (`external.may_enter`).
+    """
 
     def __init__(
         self,
@@ -39,7 +41,7 @@ class CertificateSession:
         self.services = services
         self.channel = channel
         self._dispatch_table = dispatch_table
-        self._tell_failed = tell_failed
+        self._report_failure = tell_failed
         self._process = process
         self.frame_bytes_max = UNAUTHENTICATED_FRAME_BYTES_MAX
         self._has_mechanism = False
@@ -76,7 +78,7 @@ class CertificateSession:
         try:
             asker = external.asks_as(token, self._process)
         except SaslFailed as error:
-            self._tell_failed(self.channel.peer_host, str(error))
+            self._report_failure(self.channel.peer_host, str(error))
             response.error_code, response.error_message = int(ErrorCode.SASL_AUTHENTICATION_FAILED), str(error)
             frame = _frame(ApiKey.SASL_AUTHENTICATE, version, correlation_id, response)
             delay_s = FAILED_AUTHENTICATION_DELAY_MS / 1000
@@ -99,7 +101,7 @@ class CertificateSession:
         self.channel.respond(_frame(api_key, version, correlation_id, response))
 
     def on_more(self) -> None:
-        """A refusal is not hastened."""
+        """Does nothing: a rejection keeps its delay."""
 
     def on_closed(self) -> None:
         if self._cancel is not None:
@@ -107,27 +109,27 @@ class CertificateSession:
 
 
 class UnwelcomeSession:
-    """Of a peer whose certificate is one of ours and opens nothing here: its first request ends the connection."""
+    """Session of a peer whose certificate is not accepted on this listener: its first request closes it."""
 
     frame_bytes_max = UNAUTHENTICATED_FRAME_BYTES_MAX
 
     def __init__(self, channel: AuthenticatedChannel, tell_failed: TellFailed, process: ProcessIdentity | None) -> None:
         self._channel = channel
-        self._tell_failed = tell_failed
+        self._report_failure = tell_failed
         self._who = "no process of this installation" if process is None else process.uri
 
     def frame_bytes_max_of(self, _api_key: int) -> int:
         return self.frame_bytes_max
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
-        self._tell_failed(self._channel.peer_host, f"the certificate of {self._who} does not open this listener")
+        self._report_failure(self._channel.peer_host, f"the certificate of {self._who} does not open this listener")
         self._channel.close("authentication failed")
 
     def on_more(self) -> None:
-        """Nothing is answered."""
+        """Does nothing: no request is answered."""
 
     def on_closed(self) -> None:
-        """Nothing waits."""
+        """Does nothing: nothing is waiting."""
 
 
 def _frame(api_key: int, version: int, correlation_id: int, response: Any) -> bytes:

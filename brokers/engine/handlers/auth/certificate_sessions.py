@@ -1,7 +1,7 @@
-"""Sessions of clients that came by certificate, and their end when what let them in is in force no more.
+"""Sessions of clients that authenticate by certificate, and their end when the certificate is no longer trusted.
 
-A user by certificate needs no document, as in Apache Kafka. Where there is one of the same name it counts: whoever is
-disabled or expired may not be here, by whatever proof.
+As in Apache Kafka, a certificate's user needs no user document. If there is a document of the same name it applies: a
+disabled or expired user may not be connected, however it authenticated.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import DispatchTable, Session
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
 
-# In the place of a mechanism's number, and of its name.
+# Stand for a mechanism's number and its name.
 BY_CERTIFICATE: Final = -1
 TLS: Final = "TLS"
-# Why somebody whose certificate is good is not let in: the user of that name is disabled or has expired.
+# Reason for rejecting a valid certificate: the user of that name is disabled or expired.
 USER_SHUT_OUT: Final = "user_shut_out"
-# Open connections that are looked at before the loop serves others: two milliseconds.
+# Number of open connections that are checked in one turn of the event loop, which takes two milliseconds.
 JUDGED_PER_TURN_MAX: Final = 50
 
 
 class CertificateLogin(Login):
-    """`logins.Login` of a connection that has no secret."""
+    """The `logins.Login` of a connection without a secret."""
 
     __slots__ = ("_route", "identity")
 
@@ -52,7 +52,7 @@ class CertificateLogin(Login):
 
 
 class CertificateRoute:
-    """What the connections of one listener with client certificates share. `authorities` None: nobody comes in."""
+    """State shared by the connections of a listener with client certificates; accepts none without `authorities`."""
 
     def __init__(self, services: BrokerServices, instance_id: str, name: str, dispatch_table: DispatchTable) -> None:
         self.services = services
@@ -63,21 +63,21 @@ class CertificateRoute:
         self._dispatch_table = dispatch_table
 
     def set_authorities(self, authorities: ClientAuthorities | None) -> None:
-        """From here on; who came by what is trusted no more loses its connection, some in each turn of the loop."""
+        """Sets the trusted authorities. Untrusted connections are closed, some in each turn of the event loop."""
         self.authorities = authorities
-        self._judge(authorities, iter(tuple(self.open)))
+        self._recheck(authorities, iter(tuple(self.open)))
 
-    def _judge(self, authorities: ClientAuthorities | None, rest: Iterator[CertificateLogin]) -> None:
+    def _recheck(self, authorities: ClientAuthorities | None, rest: Iterator[CertificateLogin]) -> None:
         if authorities is not self.authorities:
-            return  # all of them are looked at under another one
+            return  # a newer check covers all of them
         some = list(islice(rest, JUDGED_PER_TURN_MAX))
         if some:
             lost = [login for login in some if login in self.open and self._fault_of(login.identity)]
             self.services.access.authentication.logins.close(lost)
-            self.services.loop.call_soon(self._judge, authorities, rest)
+            self.services.loop.call_soon(self._recheck, authorities, rest)
 
     def session(self, channel: Channel, identity: Identity, authorities: ClientAuthorities) -> Session:
-        """For who was identified under `authorities`. Another one may be in force by now."""
+        """Returns the session of a client identified under `authorities`, which may have been replaced meanwhile."""
         services = self.services
         principal = Principal(identity.user, self.instance_id)
         session = Session(services, channel, principal, ADVERTISED_TENANT, self._dispatch_table, route_name=self.name)
@@ -93,11 +93,13 @@ class CertificateRoute:
             services.access.authentication.came_by_certificate(self.instance_id)
         else:
             self._note_refusal(NOBODY if user is None else identity.user, channel.peer_host, fault)
-            services.loop.call_soon(channel.close, REVOKED)  # before anything is read
+            services.loop.call_soon(channel.close, REVOKED)  # before any request is read
         return session
 
     def handshake_failed(self, peer_host: str, error: Exception) -> None:
-        """As `network.listener_rules.NoteFailure`. Whoever speaks no TLS, or hangs up, has not tried to sign in."""
+        """Records a failed handshake (`network.listener_rules.NoteFailure`). A peer that speaks no TLS or hangs up has
+        not tried to sign in.
+        """
         reason = refusal_reason(error)
         if reason is not None:
             self._note_refusal(NOBODY, peer_host, reason)

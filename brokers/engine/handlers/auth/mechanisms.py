@@ -1,4 +1,4 @@
-"""PLAIN, SCRAM and OAUTHBEARER for the users of an instance: a token in, an answer or a proof out."""
+"""PLAIN, SCRAM and OAUTHBEARER for the users of an instance: a token in, a token or a proof out."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Proof(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """`proven` None: the client has more to say."""
+    """Response to a token. `proven` is None if the client has to send more."""
 
     token: bytes
     proven: Proof | None
 
 
-# What takes a while is begun by a call.
+# A coroutine function for proofs that take time.
 Proving = Callable[[], Awaitable[Outcome]]
 
 
 class Mechanism(Protocol):
-    """One exchange. `username` is what the client says, "" before; `number` as in `logins.Login`; `failure` is what a
-    client hears that proved nothing.
+    """One authentication exchange. `username` is the name that the client claims, at first ""; `number` is that of
+    `logins.Login`; `failure` is the message of a failed authentication.
     """
 
     number: int
@@ -44,15 +44,16 @@ class Mechanism(Protocol):
     username: str
 
     def take(self, token: bytes) -> Outcome | Proving:
-        """
+        """Processes the client's next token.
+
         Raises:
-            SaslFailed: nobody is proven, and it is over. So may what takes a while.
-            AttemptRefused, QueueFull: nothing was looked at.
+            SaslFailed: the authentication has failed; a `Proving` raises it too.
+            AttemptRefused, QueueFull: the token was not checked.
         """
 
 
 class PlainMechanism:
-    """RFC 4616. What is known is answered at once; a password that is not takes a thread."""
+    """PLAIN (RFC 4616). A password proven before is accepted at once; any other is checked in a thread."""
 
     number = PLAIN
     failure = PLAIN_FAILURE
@@ -86,7 +87,7 @@ class PlainMechanism:
 
 
 class ScramMechanism:
-    """RFC 5802. The client does the hashing; what is left takes microseconds."""
+    """SCRAM (RFC 5802). The client does the hashing; the rest takes microseconds."""
 
     def __init__(self, number: int, authentication: Authentication, instance_id: str, address: Address) -> None:
         self.number = number
@@ -131,8 +132,8 @@ class ScramMechanism:
 
 
 class OAuthBearerMechanism:
-    """RFC 7628. A token that proves nobody is answered without an error code; the client confirms, and then there is
-    one.
+    """OAUTHBEARER (RFC 7628). A failed token is answered without an error code; the client confirms, and is then
+    answered with one.
     """
 
     number = OAUTHBEARER
@@ -187,5 +188,5 @@ WITH_TOKENS: Final[Mapping[str, Make]] = {**MECHANISMS, "OAUTHBEARER": OAuthBear
 
 
 def offered(authentication: Authentication, instance_id: str) -> Mapping[str, Make]:
-    """By an instance, at present."""
+    """Returns the mechanisms that an instance offers at present."""
     return MECHANISMS if authentication.tokens.configuration(instance_id) is None else WITH_TOKENS

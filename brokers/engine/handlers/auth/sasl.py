@@ -1,5 +1,5 @@
-"""The listener inside the cluster before a peer has proved who it is: ApiVersions, SaslHandshake, SaslAuthenticate only
-(WIRE-18, WIRE-19).
+"""The internal listener before a peer has authenticated: ApiVersions, SaslHandshake and SaslAuthenticate only (WIRE-18,
+WIRE-19).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from brokers.engine.protocol.framing import UNAUTHENTICATED_FRAME_BYTES_MAX
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
-# Hears of the peer and the reason, as often as strangers like.
+# Logs the peer and the reason of a failed authentication, at a limited rate.
 TellFailed = Callable[[str, str], object]
 
 FAILED_AUTHENTICATION_DELAY_MS: Final = 100
@@ -31,13 +31,13 @@ _RAW_TOKENS_VERSION: Final = 0
 
 
 class AuthenticatedChannel(Channel, Protocol):
-    """A connection whose session can be exchanged once the peer is known."""
+    """A connection whose session is replaced when the peer has authenticated."""
 
     session: Any
 
 
 class SaslSession:
-    """Becomes a `Session` on success; on failure answers late and closes."""
+    """Becomes a `Session` on success; on failure responds after a delay and closes."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class SaslSession:
         self.services = services
         self._dispatch_table = dispatch_table
         self.channel = channel
-        self._tell_failed = tell_failed
+        self._report_failure = tell_failed
         self.frame_bytes_max = UNAUTHENTICATED_FRAME_BYTES_MAX
         self._mechanism: str | None = None
         self._raw_tokens = False
@@ -106,7 +106,7 @@ class SaslSession:
             if principal is None or (client is not None and principal.instance_id is None):
                 raise sasl.SaslFailed("authentication failed")
         except sasl.SaslFailed as error:
-            self._tell_failed(self.channel.peer_host, str(error))
+            self._report_failure(self.channel.peer_host, str(error))
             answer = failed(str(error)) if failed is not None else None
             self._cancel = self.services.loop.call_later(
                 FAILED_AUTHENTICATION_DELAY_MS / 1000, self._refuse, answer
@@ -130,7 +130,7 @@ class SaslSession:
         self.channel.respond(encode_response_frame(api_key, version, correlation_id, body))
 
     def on_more(self) -> None:
-        """A refusal is not hastened."""
+        """Does nothing: a rejection keeps its delay."""
 
     def on_closed(self) -> None:
         if self._cancel is not None:

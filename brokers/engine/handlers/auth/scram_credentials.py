@@ -1,7 +1,7 @@
-"""DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554), with Kafka's answers, over an instance's users.
+"""DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554) for an instance's users, with Kafka's responses.
 
-Kafka's users have one credential for each mechanism. An upsertion is therefore a new secret, and every other secret
-loses that mechanism.
+Kafka's users have one credential for each mechanism. An upsertion is therefore a new secret, and all other secrets
+lose that mechanism.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from brokers.engine.protocol.messages.scram import (
 )
 from brokers.engine.scheduling.time_slice import TimeSlice
 
-# Kafka's, where nothing is wrong.
+# Kafka's message of a result without an error.
 NO_MESSAGE: Final = ""
 NO_NAME: Final = "Username must not be empty"
 UNKNOWN_MECHANISM: Final = "Unknown SCRAM mechanism"
@@ -91,7 +91,7 @@ def _wanted(name: str, count: int, user: UserDocument | None) -> DescribeUserScr
 
 
 def _infos(user: UserDocument) -> list[ScramCredentialInfo]:
-    """One for each mechanism; of two secrets the newer one counts."""
+    """Returns one entry for each mechanism, that of the newer secret."""
     result = []
     for mechanism in MECHANISM_NAMES:
         verifiers = verifiers_of(user.secrets, mechanism)
@@ -114,12 +114,12 @@ def _not_described(name: str, code: ErrorCode, message: str) -> DescribeUserScra
 
 
 @dataclass(slots=True)
-class _Wanted:
-    """All that a request says of one user."""
+class _Alterations:
+    """Alterations that a request has for one user."""
 
     deleted: list[int] = field(default_factory=list)
     upserted: list[ScramCredentialUpsertion] = field(default_factory=list)
-    # The first thing that is wrong with it.
+    # The first error of the alterations.
     error: tuple[ErrorCode, str] | None = None
 
     def mechanisms(self) -> list[int]:
@@ -138,31 +138,31 @@ async def alter_user_scram_credentials(
         )
     results = []
     written: Written = {}
-    for number, (name, each) in enumerate(wanted.items()):
+    for number, (name, alterations) in enumerate(wanted.items()):
         if number >= USERS_PER_REQUEST_MAX:
-            each.error = ErrorCode.INVALID_REQUEST, f"At most {USERS_PER_REQUEST_MAX} users in one request."
-        results.append(await _alter(call, name, each, written))
+            alterations.error = ErrorCode.INVALID_REQUEST, f"At most {USERS_PER_REQUEST_MAX} users in one request."
+        results.append(await _alter(call, name, alterations, written))
         await time_slice.pause()
     await until_users_seen(call, written)
     return AlterUserScramCredentialsResponse(results=results)
 
 
-async def _by_user(request: AlterUserScramCredentialsRequest, time_slice: TimeSlice) -> dict[str, _Wanted]:
-    wanted: dict[str, _Wanted] = {}
+async def _by_user(request: AlterUserScramCredentialsRequest, time_slice: TimeSlice) -> dict[str, _Alterations]:
+    wanted: dict[str, _Alterations] = {}
     for deletion in request.deletions:
-        each = wanted.setdefault(deletion.name, _Wanted())
-        each.deleted.append(deletion.mechanism)
-        each.error = each.error or _error_of_mechanism(deletion.name, deletion.mechanism)
+        alterations = wanted.setdefault(deletion.name, _Alterations())
+        alterations.deleted.append(deletion.mechanism)
+        alterations.error = alterations.error or _error_of_mechanism(deletion.name, deletion.mechanism)
         await time_slice.pause()
     for upsertion in request.upsertions:
-        each = wanted.setdefault(upsertion.name, _Wanted())
-        each.upserted.append(upsertion)
-        each.error = each.error or _error_of_upsertion(upsertion)
+        alterations = wanted.setdefault(upsertion.name, _Alterations())
+        alterations.upserted.append(upsertion)
+        alterations.error = alterations.error or _error_of_upsertion(upsertion)
         await time_slice.pause()
-    for each in wanted.values():
-        mechanisms = each.mechanisms()
-        if each.error is None and len(set(mechanisms)) != len(mechanisms):
-            each.error = ErrorCode.DUPLICATE_RESOURCE, TWICE
+    for alterations in wanted.values():
+        mechanisms = alterations.mechanisms()
+        if alterations.error is None and len(set(mechanisms)) != len(mechanisms):
+            alterations.error = ErrorCode.DUPLICATE_RESOURCE, TWICE
         await time_slice.pause()
     return wanted
 
@@ -186,7 +186,7 @@ def _error_of_upsertion(upsertion: ScramCredentialUpsertion) -> tuple[ErrorCode,
     return None
 
 
-async def _alter(call: Call, name: str, wanted: _Wanted, written: Written) -> AlterUserScramCredentialsResult:
+async def _alter(call: Call, name: str, wanted: _Alterations, written: Written) -> AlterUserScramCredentialsResult:
     if wanted.error is not None:
         return _result(name, *wanted.error)
     if not may_set_secrets_of(call, name):
@@ -207,17 +207,17 @@ async def _alter(call: Call, name: str, wanted: _Wanted, written: Written) -> Al
 
 
 def _verifiers(upserted: Iterable[ScramCredentialUpsertion]) -> tuple[Verifier, ...]:
-    """Raises errors.UnacceptableCredential."""
+    """Returns the verifiers of the credentials. Raises errors.UnacceptableCredential."""
     return tuple(
         verifier_of(
             SaltedPassword(
-                mechanism=each.mechanism,
-                iterations=each.iterations,
-                salt=bytes(each.salt),
-                salted_password=bytes(each.salted_password),
+                mechanism=upsertion.mechanism,
+                iterations=upsertion.iterations,
+                salt=bytes(upsertion.salt),
+                salted_password=bytes(upsertion.salted_password),
             )
         )
-        for each in upserted
+        for upsertion in upserted
     )
 
 

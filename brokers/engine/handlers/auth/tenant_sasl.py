@@ -1,6 +1,6 @@
-"""A tenant's connection before it has proved who it is, and while it proves that again (WIRE-18, WIRE-19, KIP-368).
+"""A tenant's connection during authentication and re-authentication (WIRE-18, WIRE-19, KIP-368).
 
-What is legal when, and how it is answered, is as in Apache Kafka's SaslServerAuthenticator; what proves a user is in
+Legal requests and their responses are those of Apache Kafka's SaslServerAuthenticator; users are proven in
 `mechanisms`.
 """
 
@@ -36,11 +36,11 @@ from brokers.engine.protocol.headers import decode_request_header, encode_respon
 from brokers.engine.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from brokers.engine.scheduling.fair_queue import QueueFull
 
-# Kafka's, where nothing is wrong.
+# Kafka's message of a response without an error.
 NO_MESSAGE: Final = ""
-# `connection.failed.authentication.delay.ms`
+# Kafka's setting `connection.failed.authentication.delay.ms`.
 FAILED_AUTHENTICATION_DELAY_MS: Final = 100
-# From the first byte to the proof.
+# Maximum time from the first byte to the proof.
 AUTHENTICATION_MS_MAX: Final = FIRST_REQUEST_MS_MAX
 _SIZE: Final = Struct(">i")
 _RAW_TOKENS_VERSION: Final = 0
@@ -48,13 +48,13 @@ _OF_HANDSHAKE: Final = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE)
 
 
 class ReportFailure(Protocol):
-    """Writes a line, as often as strangers like."""
+    """Logs a failed authentication, at a limited rate."""
 
     def __call__(self, instance_id: str, peer: str, mechanism: str, reason: str) -> object: ...
 
 
 class SaslRoute:
-    """What all connections of one listener share. `dispatch_table` is theirs once they have authenticated."""
+    """State shared by the connections of one listener. `dispatch_table` is theirs after authentication."""
 
     __slots__ = ("dispatch_table", "instance_id", "name", "report_failure", "services")
 
@@ -79,7 +79,7 @@ class SaslRoute:
 
 
 class AuthenticatedChannel(Channel, Protocol):
-    """A connection whose session can be exchanged once the peer is known."""
+    """A connection whose session is replaced when the peer has authenticated."""
 
     session: Any
 
@@ -88,21 +88,21 @@ class State(enum.Enum):
     HANDSHAKE_OR_VERSIONS = "handshake or versions"
     HANDSHAKE = "handshake"
     AUTHENTICATE = "authenticate"
-    # KIP-368: the handshake named another mechanism; whatever comes is the end.
+    # The handshake of a re-authentication named another mechanism (KIP-368): the next request closes the connection.
     OTHER_MECHANISM = "other mechanism"
     ENDING = "ending"
 
 
 class Reply(NamedTuple):
-    """How the token in processing is answered: a SaslAuthenticate response in `version`, or None: a bare frame."""
+    """Form of the response to a token: a SaslAuthenticate response of `version`, or a bare frame if it is None."""
 
     version: int | None
     correlation_id: int
 
 
 class TenantSaslSession:
-    """Becomes a `Session` on success; on failure answers late and closes. `before`: the session of a connection that
-    authenticates again.
+    """Becomes a `Session` on success; on failure responds after a delay and closes. `before` is the session of a
+    connection that re-authenticates.
     """
 
     def __init__(self, route: SaslRoute, channel: AuthenticatedChannel, before: Session | None = None) -> None:
@@ -124,7 +124,8 @@ class TenantSaslSession:
     def frame_bytes_max_of(self, _api_key: int) -> int:
         return self.frame_bytes_max
 
-    # -- in -----------------------------------------------------------------------------------------------------------
+    # -- requests
+    # ---------------------------------------------------------------------------------------------------------
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         if self._state is State.OTHER_MECHANISM:
@@ -170,7 +171,7 @@ class TenantSaslSession:
         self._respond(ApiKey.API_VERSIONS, version, correlation_id, answer)
 
     def shake_hands(self, mechanism: str, version: int, correlation_id: int) -> None:
-        """The handshake names a mechanism."""
+        """Processes a handshake that names a mechanism."""
         mechanisms = offered(self._services.access.authentication, self._route.instance_id)
         make = mechanisms.get(mechanism)
         code = ErrorCode.UNSUPPORTED_SASL_MECHANISM if make is None else ErrorCode.NONE
@@ -188,7 +189,8 @@ class TenantSaslSession:
             self._state = State.OTHER_MECHANISM
         self._respond(ApiKey.SASL_HANDSHAKE, version, correlation_id, answer)
 
-    # -- proof --------------------------------------------------------------------------------------------------------
+    # -- authentication
+    # ---------------------------------------------------------------------------------------------------
 
     def _take_token(self, token: bytes, reply: Reply) -> None:
         assert self._mechanism is not None, "there was a handshake"
@@ -208,20 +210,20 @@ class TenantSaslSession:
         except (SaslFailed, AttemptRefused, QueueFull) as error:
             self._in_turn(partial(self._refuse, error, reply))
             return
-        except Exception as error:  # one tenant's request must not take the others' broker down
+        except Exception as error:  # one tenant's request must not stop the broker of all tenants
             self._cancel = None
             self.channel.fail(error)
             return
         self._in_turn(partial(self._apply, outcome, reply))
 
     def _in_turn(self, work: Callable[[], object]) -> None:
-        """Runs `work` as a turn of the instance."""
+        """Runs `work` in the turn of the instance."""
 
         def contained() -> None:
             self._cancel = None
             try:
                 work()
-            except Exception as error:  # as in `_later`
+            except Exception as error:  # see `_later`
                 self.channel.fail(error)
 
         turn = self.channel.turns.now_or_in_turn(contained)
@@ -236,7 +238,7 @@ class TenantSaslSession:
         user = authentication.usable_user(instance_id, proof.username)
         assert self._mechanism is not None, "it has proven somebody"
         if not self._still_proves(proof, user):
-            # It changed while its password or token was looked at.
+            # The user changed while its password or token was checked.
             self._refuse(SaslFailed(self._mechanism.failure), reply)
             return
         before = self._before
@@ -261,7 +263,7 @@ class TenantSaslSession:
         return not is_shut_out and authentication.tokens.terms(instance_id) == proof.by.terms
 
     def _become_session(self, proof: Proof, user: UserDocument | None) -> int:
-        """Answers how long it lasts, 0 = as long as the connection."""
+        """Starts the session. Returns its lifetime in ms, 0 for the lifetime of the connection."""
         self._deadline.cancel()
         route, services, channel = self._route, self._services, self.channel
         assert self._mechanism is not None, "it has proven somebody"
@@ -282,7 +284,7 @@ class TenantSaslSession:
         logins.add(session.login, user)
         lifetime_ms = services.access.authentication.max_reauth_ms
         if isinstance(proof.by, VerifiedToken):
-            # One that is valid by the clock skew alone has to be replaced at once.
+            # A token that is valid only within the clock skew has to be replaced at once.
             left_ms = max(1, proof.by.expires_at_ms - services.clock.now_ms())
             lifetime_ms = min(lifetime_ms, left_ms) if lifetime_ms else left_ms
         if lifetime_ms:
@@ -290,7 +292,8 @@ class TenantSaslSession:
         channel.session = session
         return lifetime_ms
 
-    # -- out ----------------------------------------------------------------------------------------------------------
+    # -- responses
+    # --------------------------------------------------------------------------------------------------------
 
     def _answer(self, token: bytes, reply: Reply, lifetime_ms: int) -> None:
         if reply.version is None:
@@ -302,13 +305,13 @@ class TenantSaslSession:
         self._respond(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, answer)
 
     def _refuse(self, error: Exception, reply: Reply) -> None:
-        """Nobody was proven. What is answered says nothing about which part was wrong."""
+        """Ends a failed authentication. The response does not tell which part was wrong."""
         assert self._mechanism is not None, "a token was taken"
         delay_ms, message = FAILED_AUTHENTICATION_DELAY_MS, str(error)
         reason = error.reason if isinstance(error, SaslFailed) else ""
         authentication, instance_id = self._services.access.authentication, self._route.instance_id
         if not isinstance(error, QueueFull):
-            self._tell_audit(is_refused=isinstance(error, AttemptRefused))
+            self._audit_failure(is_refused=isinstance(error, AttemptRefused))
         if isinstance(error, AttemptRefused):
             delay_ms = max(delay_ms, error.delay_ms)
             user = authentication.usable_user(instance_id, self._mechanism.username)
@@ -327,8 +330,8 @@ class TenantSaslSession:
             frame = _frame(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, answer)
         self._fail(reason or message, frame, delay_ms)
 
-    def _tell_audit(self, *, is_refused: bool) -> None:
-        """Under a name that the instance has: what a stranger gives as one may be a password."""
+    def _audit_failure(self, *, is_refused: bool) -> None:
+        """Reports the failure to the audit log; unknown user names are left out, since they may be passwords."""
         assert self._mechanism is not None, "a token was taken"
         route, services = self._route, self._services
         is_known = services.access.authentication.has_user(route.instance_id, self._mechanism.username)
@@ -337,7 +340,7 @@ class TenantSaslSession:
         services.access.audit.sign_in_failed(route.instance_id, source, self._mechanism_name, is_refused=is_refused)
 
     def _fail(self, reason: str, frame: bytes | None, delay_ms: int = FAILED_AUTHENTICATION_DELAY_MS) -> None:
-        """Answers `frame` late, and closes."""
+        """Sends `frame` after a delay, and closes."""
         self._state = State.ENDING
         self._route.report_failure(self._route.instance_id, self.channel.peer_host, self._mechanism_name, reason)
         self._cancel = self._services.loop.call_later(delay_ms / 1000, self._end, frame).cancel
@@ -354,7 +357,7 @@ class TenantSaslSession:
         self.channel.respond(_frame(api_key, version, correlation_id, response))
 
     def on_more(self) -> None:
-        """A refusal is not hastened."""
+        """Does nothing: a rejection keeps its delay."""
 
     def on_closed(self) -> None:
         self._deadline.cancel()
@@ -367,7 +370,7 @@ class TenantSaslSession:
 
 
 class _Expiry:
-    """KIP-368: a connection that did not authenticate again is closed at its next request."""
+    """Closes a connection that did not re-authenticate in time at its next request (KIP-368)."""
 
     __slots__ = ("_channel", "_session", "frame_bytes_max")
 
@@ -377,7 +380,7 @@ class _Expiry:
         self.frame_bytes_max = session.frame_bytes_max
 
     def __call__(self) -> None:
-        """The time is over."""
+        """Replaces the session when its lifetime is over."""
         if self._channel.session is self._session:
             self._channel.session = self
 
@@ -398,7 +401,7 @@ class _Expiry:
 
 
 class _Reauthentication:
-    """Answers SaslHandshake and SaslAuthenticate on a connection that has authenticated."""
+    """Answers SaslHandshake and SaslAuthenticate on an authenticated connection."""
 
     __slots__ = ("_route",)
 
@@ -426,7 +429,7 @@ class _Reauthentication:
 
 
 def _illegal_state(api_key: int, version: int, correlation_id: int) -> bytes | None:
-    """The answer of a call that may not be made now; None for calls of which nobody has to be told."""
+    """Returns the response of a call that is illegal in this state; None for calls that have no such response."""
     code = int(ErrorCode.ILLEGAL_SASL_STATE)
     if api_key == ApiKey.SASL_HANDSHAKE:
         return _frame(api_key, version, correlation_id, SaslHandshakeResponse(error_code=code, mechanisms=[]))

@@ -1,4 +1,4 @@
-"""What the calls about users have in common: who may make them, and how a change is written."""
+"""Rights to administer users, and the writing of changes to them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.read_your_writes import SEEN_S_MAX
 from brokers.engine.handlers.context import Call
 
-# Of one request; an instance has no more.
+# Maximum number of users in one request: the most that an instance may have.
 USERS_PER_REQUEST_MAX: Final = 1_000
-# By node name, as it was written; None: removed.
+# Documents as written, by node name; None if removed.
 Written = dict[str, UserDocument | None]
 
 
 def may_administer_users(call: Call) -> bool:
-    """The owner, superusers, and who has the right to describe or alter the cluster, as the call asks (KIP-554)."""
+    """True for the owner, superusers, and users with the call's right on the cluster, DESCRIBE or ALTER (KIP-554)."""
     return call.view.principal.internal or not call.denial(ResourceType.CLUSTER)
 
 
 def may_set_secrets_of(call: Call, name: str) -> bool:
-    """Nobody becomes a superuser by a new password for one: only the owner and superusers set theirs."""
+    """True if the caller may set this user's secrets; only the owner and superusers set those of a superuser, so that
+    nobody can become one by setting its password.
+    """
     user, principal = users_of(call).get(paths.sanitise(name)), call.view.principal
     if user is None or not user.superuser or principal.internal:
         return True
@@ -36,13 +38,13 @@ def may_set_secrets_of(call: Call, name: str) -> bool:
 
 
 def users_of(call: Call) -> Mapping[str, UserDocument]:
-    """By node name, as the call sees them."""
+    """Returns the users that the call sees, by node name."""
     instance_id = call.view.instance_id
     return {} if instance_id is None else call.view.image.users.of_instance(instance_id)
 
 
 async def alter_user(call: Call, name: str, change: Change, *, validate_only: bool, written: Written) -> None:
-    """In the instance's turn, and charged for it; `written` is told.
+    """Alters a user in the instance's turn, and charges the instance; adds the result to `written`.
 
     Raises:
         errors.ClusterError: nothing was changed.
@@ -50,7 +52,7 @@ async def alter_user(call: Call, name: str, change: Change, *, validate_only: bo
     instance_id, services = call.view.instance_id, call.services
     if instance_id is None or call.view.instance is None:
         raise errors.Refused("Users belong to an instance.")
-    # What cannot be done to what is shown is not tried: it would cost the instance a turn.
+    # A change that fails on the present metadata is not tried: it would cost the instance a turn.
     await services.metadata.store.alter_user(
         services.metadata.current.image, instance_id=instance_id, name=name, change=change, validate_only=True
     )
@@ -63,7 +65,7 @@ async def alter_user(call: Call, name: str, change: Change, *, validate_only: bo
 
 
 async def until_users_seen(call: Call, written: Written) -> None:
-    """Waits until the image shows what was written; another change may hide it, so not for ever."""
+    """Waits until the metadata shows what was written, for a limited time, since a later change may hide it."""
     instance_id = call.view.instance_id
     if instance_id is None or not written:
         return

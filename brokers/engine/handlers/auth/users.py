@@ -1,4 +1,4 @@
-"""DescribeUsers and AlterUsers, for the control plane (`messages.users`)."""
+"""DescribeUsers and AlterUsers, sent by the control plane (`messages.users`)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NEVER: Final = -1
 
 
 async def describe_users(call: Call, request: DescribeUsersRequest) -> DescribeUsersResponse:
-    """Users that are not there are left out."""
+    """Describes the users of an instance; users that do not exist are left out."""
     if call.view.instance is None or not may_administer_users(call):
         return DescribeUsersResponse(
             error_code=int(ErrorCode.INVALID_REQUEST), error_message="Users belong to an instance.", users=[]
@@ -66,7 +66,7 @@ async def describe_users(call: Call, request: DescribeUsersRequest) -> DescribeU
 
 def _described(call: Call, user: UserDocument) -> DescribedUser:
     authentication, instance_id = call.services.access.authentication, call.view.instance_id
-    assert instance_id is not None, "the caller looked"
+    assert instance_id is not None, "checked by the caller"
     last_used_ms = authentication.last_used_ms(instance_id, user.name)
     return DescribedUser(
         name=user.name,
@@ -112,7 +112,7 @@ async def alter_users(call: Call, request: AlterUsersRequest) -> AlterUsersRespo
 
 
 def _parsed(alteration: AlteredUser) -> UserAlteration:
-    """Raises errors.Refused: a number means nothing."""
+    """Returns the alteration. Raises errors.Refused if a value has no meaning."""
     if not EITHER <= alteration.must_exist <= MUST_NOT_EXIST:
         raise errors.Refused(f"must_exist is {EITHER} to {MUST_NOT_EXIST}, not {alteration.must_exist}.")
     for name, value in (("superuser", alteration.superuser), ("disabled", alteration.disabled)):
@@ -136,11 +136,11 @@ def _added(secret: AddedUserSecret) -> AddedSecret:
         id=secret.id,
         verifiers=tuple(
             SaltedPassword(
-                mechanism=each.mechanism,
-                iterations=each.iterations,
-                salt=bytes(each.salt),
-                salted_password=bytes(each.salted_password),
+                mechanism=verifier.mechanism,
+                iterations=verifier.iterations,
+                salt=bytes(verifier.salt),
+                salted_password=bytes(verifier.salted_password),
             )
-            for each in secret.verifiers
+            for verifier in secret.verifiers
         ),
     )

@@ -1,1 +1,1 @@
-"""The cluster: versions, brokers, log directories, elections, reassignments."""
+"""Calls about the cluster: versions, brokers, log directories, elections, reassignments."""

@@ -1,6 +1,6 @@
-"""AllotStorage: another broker reports what its instances store, and is answered what it may append (CKA-26).
+"""AllotStorage: a broker reports the stored bytes of its instances, and gets the bytes that it may append (CKA-26).
 
-Only that broker may ask.
+Only that broker may send it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ApiVersions: what this listener serves (WIRE-14…17)."""
+"""ApiVersions: the calls and versions that a listener serves (WIRE-14…17)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 SOFTWARE_FROM: Final = 3
-# Tools do not know them.
+# Penstock's own calls, unknown to Kafka tools.
 OURS: Final = (
     ApiKey.ALLOT_STORAGE,
     ApiKey.DESCRIBE_USERS,
@@ -37,7 +37,7 @@ _ITSELF: Final = [listed for listed in _TENANT if listed.api_key == ApiKey.API_V
 
 
 def api_versions(call: Call, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
-    """`request` None: the version is above ours, and the answer in version 0 names only this call (WIRE-15)."""
+    """Answers the request, which is None for an unsupported version: version 0 then lists only this call (WIRE-15)."""
     return answer(call.version, request, internal=call.view.internal)
 
 
@@ -46,12 +46,12 @@ def answer(version: int, request: ApiVersionsRequest | None, *, internal: bool) 
 
 
 def answer_on_sasl(version: int, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
-    """On a tenant's route that asks who is there, before it knows."""
+    """Answers on a tenant's SASL listener, before authentication."""
     return _answer(version, request, _SASL)
 
 
 def illegal_state() -> ApiVersionsResponse:
-    """Asked in the middle of an authentication."""
+    """Returns the response to a request during authentication."""
     return ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, api_keys=[])
 
 

@@ -1,4 +1,4 @@
-"""DescribeCluster: who is there (CKA-6)."""
+"""DescribeCluster: the brokers of the cluster (CKA-6)."""
 
 from __future__ import annotations
 

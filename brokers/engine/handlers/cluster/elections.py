@@ -1,6 +1,6 @@
-"""ElectLeaders: the cluster's own identity asks for the preferred leaders, or for any leader at all (REP-28, REP-31).
+"""ElectLeaders: elects the preferred leaders or any leaders, for the cluster's own identity (REP-28, REP-31).
 
-Written by the broker that is asked (decision 64), answered when its image shows the leaders.
+The broker that gets the request writes the change (decision 64), and responds when its metadata has the new leaders.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FINE: _Error = (0, None)
 
 
 async def elect_leaders(call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Asked for all partitions (null), it does not list those that are led as they should be."""
+    """Elects leaders. A request for all partitions (null) does not list those that need no election."""
     asks_all = request.topic_partitions is None
     result = _asked(call, request)
     if call.view.instance_id is not None:
@@ -42,10 +42,14 @@ async def elect_leaders(call: Call, request: ElectLeadersRequest) -> ElectLeader
 
 
 def _asked(call: Call, request: ElectLeadersRequest) -> dict[_Key, _Error]:
-    """The partitions of the request, and which of them there are."""
+    """Returns the requested partitions, with an error for each that does not exist."""
     topics = call.view.namespace.topics
     if request.topic_partitions is None:
-        return {(topic.name, line.index): _FINE for _, topic in sorted(topics.items()) for line in topic.partitions}
+        return {
+            (topic.name, partition.index): _FINE
+            for _, topic in sorted(topics.items())
+            for partition in topic.partitions
+        }
     result: dict[_Key, _Error] = {}
     for wanted in request.topic_partitions:
         topic = topics.get(wanted.topic.encode())
@@ -79,7 +83,7 @@ async def _elect(call: Call, wanted: list[_Key], kind: ElectionType, timeout_ms:
 
 
 def _shows(image: ClusterImage, key: _Key, outcome: Elected) -> bool:
-    """A topic that was deleted meanwhile, and perhaps made again with fewer partitions, has nothing more to show."""
+    """True if the metadata has the election. A topic deleted meanwhile, and perhaps created again, counts as done."""
     topic = image.topics.get(key[0])
     if topic is None or key[1] >= len(topic.partitions):
         return True

@@ -1,8 +1,8 @@
-"""DescribeLogDirs: what each partition takes on the disks of the broker that is asked.
+"""DescribeLogDirs: the size of each partition on the disks of this broker.
 
-A tenant sees its own partitions and directories that are numbered, not named: paths and volumes belong to the operator,
-and what a tenant may fill is its instance's capacity, which is no property of a disk. So `total_bytes` and
-`usable_bytes` are -1, the protocol's "not known". The cluster's own identity sees all of it.
+A tenant sees its own partitions, and directories by number instead of path: paths and volumes are the operator's, and
+a tenant's limit is its instance's capacity, not a disk. So `total_bytes` and `usable_bytes` are -1, the protocol's
+"unknown". The cluster's own identity sees everything.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from brokers.engine.scheduling.time_slice import TimeSlice
 
 NOT_KNOWN: Final = -1
 VOLUMES_FROM: Final = 4
-# What a tenant is told instead of a path, with the number of the directory in the broker's configuration.
+# Stands for a directory's path, with its number in the broker's configuration.
 TENANT_DIRECTORY: Final = "/log-dirs/{number}"
 
-# Shown name → its partitions, of one directory.
+# Partitions in one directory, by the name of their topic.
 _HeldReplica = dict[str, list[Partition]]
 
 
@@ -49,7 +49,7 @@ async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> Desc
         await time_slice.pause()
     volumes: dict[Path, tuple[int, int]] = {}
     if is_operator and call.version >= VOLUMES_FROM:
-        # A disk that hangs must not stop the loop.
+        # A disk that hangs must not block the event loop.
         volumes = await asyncio.to_thread(_volumes, [root for root in roots if root not in table.offline_directories])
     results = []
     for number, root in enumerate(roots):
@@ -75,33 +75,33 @@ async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> Desc
 
 
 def lines_described(response: DescribeLogDirsResponse) -> int:
-    """How long an answer is."""
+    """Returns the length of a response in topics and partitions."""
     return sum(1 + len(topic.partitions) for result in response.results for topic in result.topics)
 
 
 async def _wanted(call: Call, request: DescribeLogDirsRequest, time_slice: TimeSlice) -> dict[str, set[int]] | None:
-    """The partitions that are asked about, by the names of topics that there are; None: all."""
+    """Returns the requested partitions by the names of existing topics; None for all."""
     if request.topics is None:
         return None
     wanted: dict[str, set[int]] = {}
     topics = call.view.namespace.topics
-    for line in request.topics:
-        if line.topic.encode() in topics:
-            wanted.setdefault(line.topic, set()).update(line.partitions)
+    for topic in request.topics:
+        if topic.topic.encode() in topics:
+            wanted.setdefault(topic.topic, set()).update(topic.partitions)
         await time_slice.pause()
     return wanted
 
 
 def _visible(call: Call, wanted: Mapping[str, Set[int]] | None) -> Iterable[tuple[str, Partition]]:
-    """The partitions held here that are asked about and may be seen, under the names the caller knows them by."""
+    """Yields the requested partitions on this broker that the caller may see, with the names of their topics."""
     namespace, table = call.view.namespace, call.services.storage.table
     for topic in namespace.topics.values():
         name = namespace.shown(topic)
         if call.refusal(topic, name):
             continue
-        asked = None if wanted is None else wanted.get(name, ())
+        indexes = None if wanted is None else wanted.get(name, ())
         for index in range(len(topic.partitions)):
-            if asked is not None and index not in asked:
+            if indexes is not None and index not in indexes:
                 continue
             partition = table.get(topic.name, index)
             if partition is not None:
@@ -109,7 +109,7 @@ def _visible(call: Call, wanted: Mapping[str, Set[int]] | None) -> Iterable[tupl
 
 
 def _topic(name: str, partitions: list[Partition]) -> DescribeLogDirsTopic:
-    """The lag is that of a replica behind its leader or on its way to another disk: none is."""
+    """Describes the partitions of a topic. The lag is always 0: no replica is on its way to another disk."""
     lines = [
         DescribeLogDirsPartition(
             partition_index=partition.index,
@@ -123,13 +123,13 @@ def _topic(name: str, partitions: list[Partition]) -> DescribeLogDirsTopic:
 
 
 def _volumes(roots: list[Path]) -> dict[Path, tuple[int, int]]:
-    """(bytes in all, bytes still usable) of the volume of each directory that can be asked."""
+    """Returns the total and the usable bytes of the volume of each readable directory."""
     result = {}
     for root in roots:
         try:
             volume = os.statvfs(root)
         except OSError:
-            # The next access by a log tells that the disk is gone; here it is only not known.
+            # The next access by a log reports the lost disk; here its size is unknown.
             continue
         result[root] = (volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize)
     return result

@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments and ListPartitionReassignments: the cluster's own identity moves replicas (REP-32,
+"""AlterPartitionReassignments and ListPartitionReassignments: move replicas, for the cluster's own identity (REP-32,
 REP-33).
 
-Starting a move is answered when this broker's image shows it; that it has ended shows in the list.
+The response is sent when this broker's metadata has the move; the list shows when it has ended.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOTHING_MOVES: _Error = (int(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS), "No partit
 async def alter_partition_reassignments(
     call: Call, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Of a partition listed twice the last wish counts."""
+    """Starts and cancels moves; the last entry of a partition counts."""
     if call.view.instance_id is not None:
         return AlterPartitionReassignmentsResponse(
             error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), error_message=NOT_A_TENANTS
@@ -45,14 +45,14 @@ async def alter_partition_reassignments(
     wanted: dict[str, dict[int, Sequence[int] | None]] = {}
     for topic in request.topics:
         image = call.view.namespace.topics.get(topic.name.encode())
-        for line in topic.partitions:
-            if image is not None and 0 <= line.partition_index < len(image.partitions):
-                wanted.setdefault(topic.name, {})[line.partition_index] = line.replicas
-                results[topic.name, line.partition_index] = (0, None)
-            elif line.replicas is None:
-                results[topic.name, line.partition_index] = _NOTHING_MOVES
+        for partition in topic.partitions:
+            if image is not None and 0 <= partition.partition_index < len(image.partitions):
+                wanted.setdefault(topic.name, {})[partition.partition_index] = partition.replicas
+                results[topic.name, partition.partition_index] = (0, None)
+            elif partition.replicas is None:
+                results[topic.name, partition.partition_index] = _NOTHING_MOVES
             else:
-                results[topic.name, line.partition_index] = _NO_SUCH_PARTITION
+                results[topic.name, partition.partition_index] = _NO_SUCH_PARTITION
     results |= await _reassign(call, wanted, request.timeout_ms)
     topics: dict[str, list[ReassignablePartitionResponse]] = {}
     for (name, index), (code, message) in results.items():
@@ -95,7 +95,7 @@ async def _reassign(
 
 
 def _shows(image: ClusterImage, name: str, version: int) -> bool:
-    """A topic that was deleted meanwhile has nothing more to show."""
+    """True if the metadata has the change; a topic that was deleted meanwhile counts as done."""
     topic = image.topics.get(name)
     return topic is None or topic.version >= version
 
@@ -103,7 +103,7 @@ def _shows(image: ClusterImage, name: str, version: int) -> bool:
 def list_partition_reassignments(
     call: Call, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """What moves, of what was asked for; null asks for everything."""
+    """Lists the moves among the requested partitions; null requests all."""
     if call.view.instance_id is not None:
         return ListPartitionReassignmentsResponse(
             error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), error_message=NOT_A_TENANTS

@@ -1,6 +1,6 @@
-"""ReportFlow and ChargePools: other brokers report to the flow master what clients of their instances moved (CKA-22).
+"""ReportFlow and ChargePools: brokers report the traffic of their instances' clients to the flow master (CKA-22).
 
-Only that broker may ask.
+Only the named broker may send them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What several families of calls share."""
+"""Parts of handlers that several families of calls share."""

@@ -1,7 +1,7 @@
-"""Requests wait until what their client, their topics and their instance moved before is paid (decision 110).
+"""Admission: requests wait until the earlier traffic of their client, topics and instance is paid (decision 110).
 
-A debt belongs to the limiter, not to the connection that ran into it: a request on a new connection waits as well.
-Requests of one limiter are admitted in the order in which they came.
+A debt belongs to the limiter, not to a connection: a request on a new connection waits as well. Requests of one limiter
+are admitted in the order of their arrival.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.throttling.charging import Limiter, in_debt
 from brokers.engine.throttling.waits import queue_of
 
-# The limiters that a request is charged to, for its client as the cluster is at that moment.
+# Returns the limiters that a request is charged to, for its client in the current state of the cluster.
 LimitersOf = Callable[[Client], Iterable[Limiter]]
 
 
 def limiter_in_debt(session: Session, client_id: str | None, limiters_of: LimitersOf) -> Limiter | None:
-    """Returns the limiter that a request has to wait for now, None if everything is paid."""
+    """Returns the limiter that a request has to wait for now, None if none is in debt."""
     return in_debt(tuple(limiters_of(session.client(client_id))), session.services.clock.monotonic_ms())
 
 
 async def until_paid(session: Session, client_id: str | None, limiters_of: LimitersOf) -> None:
-    """Waits until everything is paid, for a request that is handled by a task, which goes on in the turn of its
+    """Waits until no limiter is in debt, for a request that is served by a task and continues in the turn of its
     instance. The wait is cancelled with the task.
     """
     services = session.services

@@ -1,5 +1,5 @@
-"""Requests that take long to work out: done in a task, with the heavy part in a thread or in turns of the loop, so that
-nobody else waits.
+"""Requests that take long: served by a task, with the heavy part in a thread or in turns of the event loop, so that
+other requests need not wait.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from brokers.engine.loop_turns import timed
 from brokers.engine.throttling.accounting import InstanceAccounting
 
 T = TypeVar("T")
-# Partitions of a long Produce or Fetch that are handled in one turn of the loop.
+# Number of partitions of a long Produce or Fetch that are processed in one turn of the event loop.
 PARTITIONS_PER_TURN_MAX: Final = 200
 
 
@@ -27,8 +27,9 @@ def answer_in_background(
     on_step: Callable[[Session, float], object] | None = None,
     on_end: Callable[[], object] | None = None,
 ) -> None:
-    """Runs `work`, which answers on the session's channel. It ends with the connection. Its steps are turns of its
-    instance; after each `on_step` is called with the seconds that it took. `on_end` is called at the end in any case.
+    """Runs `work`, which responds on the session's channel, in a task that is cancelled when the connection closes. Its
+    steps are turns of its instance; after each, `on_step` is called with the seconds that it took. `on_end` is called
+    at the end in any case.
     """
 
     def used(spent_s: float) -> None:
@@ -40,7 +41,7 @@ def answer_in_background(
     task = session.services.spawn(_contained(session, steps))
 
     def over(_: object) -> None:
-        steps.close()  # of a task that is cancelled before its first turn
+        steps.close()  # for a task that is cancelled before its first turn
         work.close()
         if on_end is not None:
             on_end()
@@ -50,7 +51,7 @@ def answer_in_background(
 
 
 def _used(session: Session, spent_s: float) -> None:
-    """Charges a step to the line of the instance."""
+    """Charges a step to the instance's share of the event loop."""
     now_s = perf_counter()
     session.channel.turns.used(now_s - spent_s, now_s)
 
@@ -62,14 +63,14 @@ def answer_in_turns(
     work: Coroutine[Any, Any, None],
     on_end: Callable[[], object] = lambda: None,
 ) -> None:
-    """As `answer_in_background`. Each turn of the loop is counted, and charged to the instance, which begins when what
-    it used before is paid for. `on_end` is called at the end in any case.
+    """Runs `work` like `answer_in_background`. It begins when the instance has paid for its earlier request time, and
+    each of its turns is counted and charged to the instance. `on_end` is called at the end in any case.
     """
     paid = _paid(session, api_key, client_id, work)
     task = session.services.spawn(_contained(session, paid))
 
     def over(_: object) -> None:
-        paid.close()  # of a task that is cancelled before its first turn
+        paid.close()  # for a task that is cancelled before its first turn
         work.close()
         on_end()
 
@@ -78,16 +79,16 @@ def answer_in_turns(
 
 
 async def in_turns(session: Session, api_key: int, client_id: str | None, work: Coroutine[Any, Any, None]) -> None:
-    """Awaits `work` in the turns of `answer_in_turns`, as one part of a request that is handled by a task."""
+    """Awaits `work` in turns like `answer_in_turns`, as one part of a request that is served by a task."""
     try:
         await _paid(session, api_key, client_id, work)
     finally:
-        work.close()  # it may not have begun
+        work.close()  # in case it has not begun
 
 
 @contextmanager
 def charged_turn(session: Session, api_key: int) -> Iterator[None]:
-    """Charges the body, which is a later part of a request, to the client's request quota."""
+    """Charges the body, a later part of a request, to the client's request quota."""
     began_s = perf_counter()
     session.begin_turn()
     try:
@@ -102,17 +103,17 @@ def charged_turn(session: Session, api_key: int) -> Iterator[None]:
 async def in_converter(
     session: Session, client_id: str | None, work: Callable[[], float], held: HeldFrame | None = None
 ) -> int:
-    """Runs `work` in a thread that converts; it answers how many seconds of the processor it took. They are charged to
-    the instance even if its client goes meanwhile, and `held`, which `work` reads, is kept until then. How long the
-    client is to wait for it, in milliseconds.
+    """Runs `work` in a converter thread. Returns the resulting delay of the client in ms.
 
-    An instance has one thread at a time, and waits for it until what it used before is paid for.
+    `work` returns the CPU seconds that it used. They are charged to the instance even if its client disconnects, and
+    `held`, the frame that `work` reads, is kept until then. An instance has one converter thread at a time, and gets it
+    when its earlier work is paid.
     """
     services, accounting = session.services, _accounting(session)
     instance_id = session.principal.instance_id
     place = None
     if accounting is not None and instance_id is not None:
-        # What was done before is charged when it is over, so that one thread at a time works for an instance.
+        # Work is charged when it is over; with one thread at a time an instance cannot run up debt in parallel.
         place = await services.storage.converter_places.enter(instance_id, 1)
         try:
             _remember_debt(session, accounting, client_id)
@@ -134,7 +135,7 @@ async def in_converter(
             session.record_time(done.result())
 
     running.add_done_callback(over)
-    # Who goes is cancelled; the thread is not, and is waited for by `over`.
+    # The task of a client that disconnects is cancelled; the thread runs on, and `over` handles its end.
     await asyncio.shield(running)
     return 0 if accounting is None else accounting.request_time.charge(0, services.clock.monotonic_ms())
 
@@ -155,7 +156,7 @@ async def _paid(session: Session, api_key: int, client_id: str | None, work: Cor
 
 
 def _remember_debt(session: Session, accounting: InstanceAccounting, client_id: str | None) -> int:
-    """How long the instance has to wait before anything more is done for it, in milliseconds."""
+    """Returns the debt of the instance in ms, before which no more work is done for it, and records it."""
     clock = session.services.clock
     debt_ms = accounting.request_time.debt_ms(clock.monotonic_ms())
     if debt_ms:
@@ -181,15 +182,15 @@ def _on_turn(session: Session, api_key: int, spent_s: float) -> None:
     services.accounting.loop_turns.record(api_key, session.principal.instance_id, spent_s)
 
 
-def _one(_: object) -> int:
+def _weigh_equally(_: object) -> int:
     return 1
 
 
 def parts_of(
-    topics: Sequence[tuple[bytes, list[T]]], weigh: Callable[[T], int] = _one
+    topics: Sequence[tuple[bytes, list[T]]], weigh: Callable[[T], int] = _weigh_equally
 ) -> Iterator[tuple[list[tuple[bytes, list[T]]], bool]]:
-    """Topics with their partitions, in parts of so many, and whether the first topic of a part is the rest of the last
-    one of the part before. A partition counts as many times as `weigh` says.
+    """Splits topics with their partitions into parts of `PARTITIONS_PER_TURN_MAX`. Yields each part, and True if its
+    first topic continues the last one of the part before. `weigh` returns the number of partitions that one counts as.
     """
     part: list[tuple[bytes, list[T]]] = []
     room, goes_on = PARTITIONS_PER_TURN_MAX, False
@@ -215,6 +216,6 @@ def parts_of(
 async def _contained(session: Session, work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
-    except Exception as error:  # one tenant's request must not take the others' broker down
+    except Exception as error:  # one tenant's request must not stop the broker of all tenants
         session.cancel = None
         session.channel.fail(error)

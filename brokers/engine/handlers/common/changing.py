@@ -1,4 +1,4 @@
-"""How a handler changes something in ZooKeeper for an instance: in its turn, and charged for it."""
+"""Changes in ZooKeeper by handlers: made in the turn of their instance, and charged to it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 
 from brokers.engine.handlers.context import Call
 
-# A change waits for its turn no longer than this, below what clients wait for an answer.
+# Maximum wait of a change for its turn, which is below the request timeout of clients.
 CHANGE_WAIT_S_MAX: Final = 20.0
-# Partitions that an instance has made through this broker and that have no leaders yet: the next ones wait, so that
-# controller and brokers have no more than these to do before another instance's.
+# Number of partitions without leaders that an instance may have created through this broker. Further ones wait, which
+# bounds the work of controller and brokers before another instance's changes.
 PARTITIONS_UNFINISHED_MAX: Final = 200
 
 
@@ -19,11 +19,11 @@ PARTITIONS_UNFINISHED_MAX: Final = 200
 async def changing(
     call: Call, cost: int, *, partitions: int = 0, wait_s: float = CHANGE_WAIT_S_MAX
 ) -> AsyncIterator[None]:
-    """A turn for a change that costs so much (`throttling.change_rate`) and makes so many `partitions`. The cluster's
-    own changes wait for nobody.
+    """Holds a turn for a change of this cost (`throttling.change_rate`) that creates `partitions`. Changes of the
+    cluster itself do not wait.
 
     Raises:
-        TooManyChanges: not within `wait_s`. Nothing is charged, and nothing may be changed.
+        TooManyChanges: no turn within `wait_s`. Nothing is charged, and nothing may be changed.
     """
     instance_id, services = call.view.instance_id, call.services
     if instance_id is None:

@@ -1,5 +1,5 @@
-"""A request that names the same thing again and again: what is said of it may be ten thousand times as long as its
-name, so only some repetitions are answered, and the others are told so.
+"""Limits for requests that repeat ids or partitions: the response to a repetition may be ten thousand times as long as
+its name, so further repetitions are rejected.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Final
 from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX
 from brokers.engine.scheduling.time_slice import TimeSlice
 
-# In one request, of ids and of partitions. Clients repeat none.
+# Maximum number of repetitions in one request, of ids and of partitions. Real clients repeat none.
 REPEATED_IDS_MAX: Final = 10
 REPEATED_LINES_MAX: Final = 1_000
 
 
 def beyond_duplicate_limit(ids: Iterable[str]) -> Iterator[bool]:
-    """Of each, whether it is repeated once too often."""
+    """Yields for each id True if it is repeated beyond the limit."""
     known: set[str] = set()
     repeated = 0
     for id in ids:
@@ -27,7 +27,7 @@ def beyond_duplicate_limit(ids: Iterable[str]) -> Iterator[bool]:
 
 
 class DuplicateLimits:
-    """Of the partitions that one request names, by topic."""
+    """Counts repeated partitions in one request."""
 
     __slots__ = ("_count",)
 
@@ -35,7 +35,7 @@ class DuplicateLimits:
         self._count = 0
 
     def are_too_many(self, wanted: Sequence[tuple[str, Sequence[int]]]) -> bool:
-        """With these."""
+        """True if the request exceeds the limit with these partitions, by topic."""
         lines = sum(len(indexes) for _, indexes in wanted)
         if lines > REPEATED_LINES_MAX - self._count:
             lines -= len({(name, index) for name, indexes in wanted for index in indexes})
@@ -43,7 +43,7 @@ class DuplicateLimits:
         return self._count > REPEATED_LINES_MAX
 
     async def are_too_many_of(self, wanted: Sequence[tuple[str, Sequence[int]]]) -> bool:
-        """The same of many lines, in turns."""
+        """Does the work of `are_too_many` for many partitions, and serves other requests in between."""
         time_slice = TimeSlice()
         known: set[tuple[str, int]] = set()
         for name, indexes in wanted:
@@ -53,5 +53,5 @@ class DuplicateLimits:
                 known.update([(name, index) for index in part])
                 self._count += len(part) - (len(known) - before)
                 await time_slice.pause()
-            await time_slice.pause()  # a topic may be named without partitions
+            await time_slice.pause()  # a topic may have no partitions
         return self._count > REPEATED_LINES_MAX

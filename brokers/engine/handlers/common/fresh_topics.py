@@ -1,8 +1,8 @@
-"""Requests that name a topic this broker does not know yet, for example one that another broker has just created.
+"""Requests that name a topic this broker does not know yet, for example one that was just created on another broker.
 
-Before such a request is answered with UNKNOWN_TOPIC_OR_PARTITION the broker looks once into the change log. Looks are
-bounded for each instance and for all of them: to ask for topics that do not exist is no way to keep ZooKeeper busy.
-Produce, Fetch and Metadata do without: their clients ask again by themselves, and many ask all the time.
+Before such a request is answered with UNKNOWN_TOPIC_OR_PARTITION, the broker reads the change log once. These reads are
+bounded for each instance and in total, so that requests for unknown topics cannot overload ZooKeeper. Produce, Fetch
+and Metadata do without: their clients retry by themselves, and often.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.handlers.context import Call, View
 from brokers.engine.handlers.served_api import NamedTopic
 
-# The request is answered as the image is by then.
+# Maximum duration of the read; then the request is answered from the metadata as it is.
 LOOK_S_MAX: Final = 1.0
-# Topics of a request, and partitions of a topic, that are looked at: among more of them some may be unknown.
+# Number of topics of a request, and of partitions of a topic, that are checked; further ones are not.
 NAMES_MAX: Final = 200
 PARTITIONS_MAX: Final = 500
 
-# The request names a topic and no partition of it.
+# Stands for a topic that is named without a partition.
 NO_PARTITION: Final = -1
 TOPIC_RESOURCE: Final = 2
 
@@ -39,7 +39,8 @@ def topics_of_epochs(request: Any) -> Iterator[NamedTopic]:
 
 def topics_with_partitions(request: Any) -> Iterator[NamedTopic]:
     return (
-        NamedTopic(topic.name, _highest(line.partition_index for line in topic.partitions)) for topic in request.topics
+        NamedTopic(topic.name, _highest(partition.partition_index for partition in topic.partitions))
+        for topic in request.topics
     )
 
 
@@ -61,7 +62,7 @@ def topic_resources(request: Any) -> Iterator[NamedTopic]:
 
 
 def must_look(call: Call, named: Iterable[NamedTopic]) -> bool:
-    """Returns True if the change log must be read before the request is answered, and counts this as one look."""
+    """True if the change log must be read before the request is answered; counts the read."""
     instance_id = call.view.instance_id
     if instance_id is None or not _names_unknown(call, named):
         return False
@@ -69,7 +70,7 @@ def must_look(call: Call, named: Iterable[NamedTopic]) -> bool:
 
 
 async def catch_up(call: Call) -> None:
-    """Reads the change log, and gives the call a view of the image as it is then."""
+    """Reads the change log, and gives the call a view of the new metadata."""
     services, view = call.services, call.view
     with suppress(StoreUnavailable, TimeoutError):
         async with asyncio.timeout(LOOK_S_MAX):
@@ -83,9 +84,9 @@ def _highest(indexes: Iterable[int]) -> int:
 
 
 def _names_unknown(call: Call, named: Iterable[NamedTopic]) -> bool:
-    """Returns True if a topic or partition is unknown that the client would be answered so about.
+    """True if a named topic or partition is unknown and the response would say so.
 
-    Where it has no right it waits no longer for what is not there than for what is.
+    Without a right to the topic the response, and its duration, do not depend on the topic's existence.
     """
     known = call.view.namespace.topics
     for name, index in islice(named, NAMES_MAX):

@@ -1,8 +1,8 @@
-"""Checks of requests in which a process speaks for a broker of the cluster (decision 106).
+"""Checks of requests in which a process acts as a broker of the cluster (decision 106).
 
-A report, an allotment or a follower's fetch names a broker and its epoch. The name must be that of the peer's
-certificate and the epoch that of the broker's registration: otherwise one process could report for another, and with an
-epoch from the future keep the real one out.
+A report, an allotment or a follower's fetch names a broker and its epoch. The broker must be that of the peer's
+certificate, and the epoch that of the broker's registration: otherwise one process could report for another, and an
+epoch from the future would lock out the real broker.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _STALE_EPOCH: Final = int(ErrorCode.STALE_BROKER_EPOCH)
 
 
 def is_cluster(principal: Principal) -> bool:
-    """True for a process of the installation that speaks for the cluster and not for an instance."""
+    """True for a process of the installation that acts for the cluster, not for an instance."""
     return principal.internal and principal.instance_id is None
 
 
 def is_broker(principal: Principal) -> bool:
-    """True if the peer may make calls that only brokers make.
+    """True if the peer may send calls that are reserved for brokers.
 
-    Its certificate says so; a peer without one knows the cluster's secret, which opens nothing once all brokers of the
-    cluster take TLS.
+    The peer's certificate decides. A peer without one has the cluster's secret, which is no longer accepted when all
+    brokers of the cluster use TLS.
     """
     process = principal.process
     return is_cluster(principal) and (process is None or process.role is Role.BROKER)
@@ -36,8 +36,8 @@ def is_broker(principal: Principal) -> bool:
 def is_speaker(services: BrokerServices, principal: Principal, broker_id: int) -> bool:
     """True if the peer is the broker that it names, as far as certificates can tell.
 
-    A peer that came by the cluster's secret is believed unless both brokers take TLS: then the other one would have
-    come with its certificate.
+    A peer that used the cluster's secret is trusted unless both brokers use TLS: the real one would then have sent its
+    certificate.
     """
     if not is_cluster(principal):
         return False
@@ -51,8 +51,8 @@ def is_speaker(services: BrokerServices, principal: Principal, broker_id: int) -
 def speaker_error(services: BrokerServices, principal: Principal, broker_id: int, broker_epoch: int) -> int:
     """Returns the error code of a request that names a broker and its epoch; 0 if the peer is that broker.
 
-    An epoch that differs is refused even if it is greater: a peer that registered a moment ago asks again when this
-    broker has seen it.
+    A different epoch is rejected even if it is greater: a peer that registered a moment ago retries when this broker
+    has seen its registration.
     """
     if not is_speaker(services, principal, broker_id):
         return _UNAUTHORIZED

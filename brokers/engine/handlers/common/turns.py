@@ -1,7 +1,7 @@
-"""Long requests are answered in parts, and other requests come in between (I.6).
+"""Long requests are answered in parts, and other requests are served between the parts (I.6).
 
-Each part is a request of its own to the handler, and the responses are joined: what an API says of a topic or a
-partition does not depend on the others in the request.
+Each part is passed to the handler as a request, and the responses are joined: the result of a topic or a partition does
+not depend on the others in the request.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, Final
 from brokers.engine.handlers.served_api import SplitLists
 from brokers.engine.scheduling.time_slice import yield_to_others
 
-# Lines of a request that are handled in one turn of the loop: some microseconds each.
+# Number of lines of a request that are processed in one turn of the event loop, some microseconds each.
 LINES_PER_TURN_MAX: Final = 200
 
 
 def is_long(split: SplitLists, request: Any) -> bool:
-    """Returns True if a request has more lines than are handled in one turn. An item counts as a line itself."""
+    """True if a request has more lines than are processed in one turn. Items count as lines, too."""
     items = split.items.get(request)
     if items is None:
         return False
@@ -31,7 +31,7 @@ def is_long(split: SplitLists, request: Any) -> bool:
 
 
 def result_lines(split: SplitLists) -> Callable[[Any], int]:
-    """Returns the function that counts the lines of a response."""
+    """Returns a function that counts the lines of a response."""
 
     def count(response: Any) -> int:
         results = split.results.get(response)
@@ -62,7 +62,7 @@ async def answer_in_turns(split: SplitLists, request: Any, answer: Callable[[Any
 
 
 def _parts(split: SplitLists, items: Sequence[Any]) -> Iterator[tuple[list[Any], bool]]:
-    """Yields the items of each part, and True if its first item is the rest of the last one of the part before."""
+    """Yields the items of each part, and True if its first item continues the last one of the part before."""
     part: list[Any] = []
     room, continues = split.lines_max, False
     for item in items:
@@ -76,7 +76,7 @@ def _parts(split: SplitLists, items: Sequence[Any]) -> Iterator[tuple[list[Any],
             if taken == len(lines):
                 part.append(item)
             else:
-                assert split.lines is not None, "only lists are cut"
+                assert split.lines is not None, "only lists are split"
                 piece = copy(item)
                 split.lines.set(piece, list(lines[begin : begin + taken]))
                 part.append(piece)

@@ -1,1 +1,1 @@
-"""Settings of topics and brokers, client quotas."""
+"""Calls about the settings of topics and brokers, and about client quotas."""

@@ -1,7 +1,7 @@
-"""AlterConfigs and IncrementalAlterConfigs of topics. The brokers' own settings are the operator's (`broker_configs`).
+"""AlterConfigs and IncrementalAlterConfigs of topics. Settings of brokers are the operator's (`broker_configs`).
 
-Of the older call what is given is all that is set: every other key goes back to its default, but for what the operator
-set on a topic, which is not a tenant's to take away.
+AlterConfigs replaces all settings: a key that is not given goes back to its default, except keys that the operator set
+on a topic, which a tenant cannot remove.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ async def _each(
     alter: Callable[[AnyResource], Awaitable[int | None]],
     answer: Callable[..., AnyAnswer],
 ) -> list[AnyAnswer]:
-    """The answers, in order, once this broker knows what was written. `alter` answers the config change it wrote, or
-    raises Wrong.
+    """Alters the resources and returns their results, in order, when this broker's metadata has the changes. `alter`
+    returns the config change that it wrote, or raises Wrong.
     """
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     answers: list[AnyAnswer] = []
@@ -105,7 +105,7 @@ async def _each(
     time_slice = TimeSlice()
     for number, resource in enumerate(resources):
         code, message = 0, None
-        await time_slice.pause()  # what is only checked waits for nothing
+        await time_slice.pause()  # a resource that fails its checks does not wait
         try:
             if number >= RESOURCES_MAX:
                 raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)
@@ -127,7 +127,7 @@ async def _each(
 
 
 def _check(call: Call, resource: AlterConfigsResource | IncrementalAlterConfigsResource, *, lacks_value: bool) -> None:
-    """What any kind of resource has to keep to, in the order in which Kafka looks; raises Wrong."""
+    """Checks that apply to each kind of resource, in Kafka's order; raises Wrong."""
     check_right(call, resource.resource_type, resource.resource_name)
     if len(resource.configs) > CONFIGS_PER_RESOURCE_MAX:
         raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY_CONFIGS)
@@ -140,7 +140,7 @@ def _check(call: Call, resource: AlterConfigsResource | IncrementalAlterConfigsR
 
 
 def _topic(call: Call, resource: AlterConfigsResource | IncrementalAlterConfigsResource) -> TopicImage:
-    """The topic that is to be altered; raises Wrong."""
+    """Returns the topic to alter; raises Wrong."""
     check_kind(resource.resource_type)
     if not resource.resource_name:
         raise Wrong(ErrorCode.INVALID_REQUEST, "Topics have no defaults of their own that could be changed.")
@@ -148,7 +148,7 @@ def _topic(call: Call, resource: AlterConfigsResource | IncrementalAlterConfigsR
 
 
 def _replacement(call: Call, given: Mapping[str, str | None]) -> Change:
-    """Returns the change of a topic's settings when `given` is all that its tenant sets."""
+    """Returns the change of a topic's settings to `given`, apart from the operator's."""
     is_operator = call.view.instance_id is None
 
     def change(present: dict[str, str]) -> dict[str, str]:
@@ -171,7 +171,7 @@ async def _write(
     *,
     validate_only: bool,
 ) -> int | None:
-    """Writes what `change` makes of the topic's settings; answers the config change, None if only checked.
+    """Writes the topic's settings after `change`. Returns the config change, None if they were only validated.
 
     Raises Wrong.
     """
@@ -209,12 +209,12 @@ def applied(
     *,
     operator: bool = False,
 ) -> dict[str, str]:
-    """`present` after `changes`: set, delete (back to the default), append to or subtract from a list. What is not
-    there can be deleted.
+    """Returns `present` after `changes`: set, delete (back to the default), append to or subtract from a list. A
+    missing key can be deleted.
 
     Raises:
-        Wrong: an operation that is none, or one for lists on something else.
-        InvalidTopicConfig: an unknown or read-only key, or a value it does not take.
+        Wrong: an unknown operation, or an operation of lists on another type.
+        InvalidTopicConfig: an unknown or read-only key, or an invalid value.
     """
     after = dict(present)
     for change in changes:

@@ -1,7 +1,7 @@
-"""The operator's view of a broker's settings, and changes of those that need no restart (QUO-60, ZK-13).
+"""Settings of a broker as the operator sees them, and changes of those that need no restart (QUO-60, ZK-13).
 
-A broker answers for itself and for what all brokers have alike (the empty name), as Kafka's does; whom tenants may ask
-for what is in `configs` and `alter_configs`.
+As in Kafka, a broker answers for itself and for the settings common to all brokers (the empty name). What tenants see
+is in `describe_configs` and `alter_configs`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DOCUMENTED_FROM: Final = 3
 
 
 def described(call: Call, request: DescribeConfigsRequest, name: str) -> list[DescribeConfigsResourceResult]:
-    """Every setting of this broker, or those that all brokers have alike. Raises Wrong."""
+    """Returns every setting of this broker, or those common to all brokers. Raises Wrong."""
     broker_id = _asked_for(call, name)
     layers = call.services.metadata.broker_layers
     lines = []
@@ -44,7 +44,7 @@ def described(call: Call, request: DescribeConfigsRequest, name: str) -> list[De
 
 
 def _origins(layers: BrokerLayers, setting: BrokerSetting, broker_id: int | None) -> list[Origin]:
-    """Of one broker, or (None) of all alike."""
+    """Returns the origins for one broker, or those common to all brokers (None)."""
     return broker_settings.shared(layers, setting) if broker_id is None else broker_settings.origins(layers, setting)
 
 
@@ -67,12 +67,12 @@ def _line(
 
 
 def synonyms(origins: Sequence[Origin]) -> list[DescribeConfigsSynonym]:
-    """As DescribeConfigs lists them: what is in force first."""
+    """Returns origins as synonyms of DescribeConfigs, the one in effect first."""
     return [DescribeConfigsSynonym(name=name, value=value, source=int(source)) for name, value, source in origins]
 
 
 def _asked_for(call: Call, name: str) -> int | None:
-    """This broker, or None for all of them. Raises Wrong for another."""
+    """Returns this broker's id, or None for all brokers. Raises Wrong for another broker."""
     if not name:
         return None
     if not name.isdecimal():
@@ -84,7 +84,7 @@ def _asked_for(call: Call, name: str) -> int | None:
 
 
 async def replace(call: Call, name: str, given: Mapping[str, str], *, validate_only: bool) -> int | None:
-    """What is given is all that is set. Answers the config change, None if only checked; raises Wrong."""
+    """Replaces all settings by `given`. Returns the config change, None if only validated; raises Wrong."""
     return await _write(
         call,
         _asked_for(call, name),
@@ -96,20 +96,20 @@ async def replace(call: Call, name: str, given: Mapping[str, str], *, validate_o
 async def alter(
     call: Call, name: str, changes: Sequence[IncrementalAlterableConfig], *, validate_only: bool
 ) -> int | None:
-    """As `replace`, of what is named alone."""
+    """Changes the named settings only. Returns the config change, None if only validated; raises Wrong."""
     broker_id = _asked_for(call, name)
 
     def change(present: dict[str, str]) -> dict[str, str]:
         after = dict(present)
-        for item in changes:
-            _apply(call, broker_id, after, item)
+        for config_change in changes:
+            _apply(call, broker_id, after, config_change)
         return after
 
     return await _write(call, broker_id, change, validate_only=validate_only)
 
 
 def _apply(call: Call, broker_id: int | None, after: dict[str, str], change: IncrementalAlterableConfig) -> None:
-    """Raises Wrong, InvalidBrokerSetting. What is not there, or is nothing that can be set, can be deleted."""
+    """Applies one change to `after`. A missing or unknown key can be deleted. Raises Wrong, InvalidBrokerSetting."""
     name, operation = change.name, change.config_operation
     if operation == DELETE:
         after.pop(name, None)

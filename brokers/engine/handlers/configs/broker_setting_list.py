@@ -1,8 +1,7 @@
-"""The broker's settings that are not defaults of topics: names, types, defaults, what they mean.
+"""Broker settings that are not defaults of topics: their names, types, defaults and documentation.
 
-Those that can change while it runs are the ones that can in Kafka and that a running broker takes over as a whole, and
-bounds of groups. What bounds connections stays as it was started, because a wrong number would lock out the operator
-who could correct it.
+Dynamic settings are those that are dynamic in Kafka and that a running broker can apply completely, and bounds of
+groups. Limits of connections are not dynamic: a wrong value would lock out the operator who has to correct it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
 VERIFICATION: Final = "transaction.partition.verification.enable"
 FREE_BYTES: Final = "log.dir.free.bytes.min"
-# As the cleaner bounds them; `assembly.dynamic` has them checked together as well.
+# Bounds of the cleaner; `assembly.dynamic_configs` also checks them together.
 CLEANER_THREADS_MAX: Final = 16
 CLEANER_BUFFER_BYTES_MIN: Final = 4 * 1024
 CLEANER_MAP_BYTES_MIN: Final = 1024 * 1024

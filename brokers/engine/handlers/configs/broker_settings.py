@@ -1,8 +1,7 @@
-"""The settings of a broker as operators see them: which there are, which can change while it runs, where a value comes
-from (QUO-60). Pure.
+"""Settings of a broker as operators see them: their names, which are dynamic, and the origin of a value (QUO-60). Pure.
 
-What topics go by is a topic's own, what an operator set for this broker, for all brokers, what the broker was started
-with, the default: in this order.
+The value in effect comes from the first of these that has one: the topic, the operator for this broker, the operator
+for all brokers, the start of the broker, the default.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ def _no_limits(_value: str) -> bool:
 
 
 class InvalidBrokerSetting(ValueError):
-    """The key cannot change while a broker runs, or not to this value (INVALID_REQUEST, as Kafka says of brokers)."""
+    """Raised for a key that is not dynamic, or an invalid value (INVALID_REQUEST, as Kafka answers for brokers)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSetting:
-    """One key. `falls_back`: other keys that say the same in another unit, and how many of ours one of theirs is.
-    `default` None: it has none of its own.
+    """One setting. `falls_back` has other keys for the same setting in another unit, each with its factor to this unit.
+    `default` is None without a default.
     """
 
     name: str
@@ -45,7 +44,7 @@ class BrokerSetting:
 
 
 class Origin(NamedTuple):
-    """One of the values that stand behind each other, under the name it was set by."""
+    """A value of a setting, with the key and the source that it was set by."""
 
     name: str
     value: str
@@ -53,11 +52,11 @@ class Origin(NamedTuple):
 
 
 def _of_topics(setting: Setting) -> BrokerSetting:
-    """What holds for topics that say nothing themselves."""
+    """Returns the broker setting that is the default of a topic setting."""
     if setting.name != "retention.ms":
         default, accepts = setting.default, setting.accepts
         return BrokerSetting(setting.broker_key, setting.type, default, setting.documentation, accepts, True)
-    # 0 would delete everything; any negative number is for ever.
+    # 0 would delete everything; any negative number is unlimited.
     return BrokerSetting(
         setting.broker_key,
         setting.type,
@@ -70,7 +69,7 @@ def _of_topics(setting: Setting) -> BrokerSetting:
 
 
 def _of_bound(bound: Bound) -> BrokerSetting:
-    """Zero is no bound, where values are at least it."""
+    """Returns the broker setting of a bound; zero stands for no bound where a value below it would be invalid."""
     return BrokerSetting(
         bound.broker_key,
         ValueType.LONG,
@@ -85,7 +84,7 @@ def _of_row(row: Row, *, is_dynamic: bool) -> BrokerSetting:
     return BrokerSetting(row.name, row.type, row.default, row.documentation, row.accepts or _no_limits, is_dynamic)
 
 
-# Lists of replicas are a topic's alone.
+# Lists of replicas exist only for topics.
 _DEFAULTS_OF_TOPICS: Final = [
     setting for setting in TOPIC_SETTINGS.values() if not setting.name.endswith(".replication.throttled.replicas")
 ]
@@ -104,7 +103,7 @@ SETTINGS: Final[dict[str, BrokerSetting]] = {
 
 
 def check(name: str, value: str) -> str:
-    """The value as it is kept. Raises InvalidBrokerSetting with a reason for the operator."""
+    """Returns the normalised value. Raises InvalidBrokerSetting with a reason for the operator."""
     setting = SETTINGS.get(name)
     if setting is None:
         raise InvalidBrokerSetting(f"Unknown broker config name: {name}")
@@ -119,7 +118,7 @@ def check(name: str, value: str) -> str:
 
 
 def usable(values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """What of a stored document can be in force, and why the rest cannot, both by key (QUO-75)."""
+    """Splits a stored document into valid values, and reasons why the others are invalid, both by key (QUO-75)."""
     kept: dict[str, str] = {}
     reasons: dict[str, str] = {}
     for name, value in values.items():
@@ -131,7 +130,7 @@ def usable(values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def origins(layers: BrokerLayers, setting: BrokerSetting) -> list[Origin]:
-    """All values that are there for a setting, the one in force first."""
+    """Returns all values that are set for a setting, the one in effect first."""
     by_source = (
         (layers.own, ConfigSource.DYNAMIC_BROKER),
         (layers.of_all, ConfigSource.DYNAMIC_DEFAULT_BROKER),
@@ -150,13 +149,13 @@ def origins(layers: BrokerLayers, setting: BrokerSetting) -> list[Origin]:
 
 
 def shared(layers: BrokerLayers, setting: BrokerSetting) -> list[Origin]:
-    """What all brokers have alike."""
+    """Returns the value that is common to all brokers."""
     name = setting.name
     return [Origin(name, layers.of_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER)] if name in layers.of_all else []
 
 
 def value_of(setting: BrokerSetting, origin: Origin) -> str:
-    """What an origin says in the setting's own unit."""
+    """Returns the value of an origin in the setting's own unit."""
     for other, factor in setting.falls_back:
         if origin.name == other:
             return str(int(origin.value) * factor)

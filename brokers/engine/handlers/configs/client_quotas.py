@@ -33,7 +33,7 @@ from quotas.addresses import canonical
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, ANY = 0, 1, 2
 ENTRIES_MAX: Final = 1_000
-# Of the entity, and of the changes, of one entry: there are two kinds of the one, and five of the other.
+# Maximum number of entity parts, and of changes, in one entry; two parts and five changes have a meaning.
 PARTS_MAX: Final = 100
 
 
@@ -56,7 +56,7 @@ async def describe_client_quotas(call: Call, request: DescribeClientQuotasReques
 
 
 def _stored(quotas: QuotaImage, instance_id: str) -> Iterator[tuple[AnyEntity, Mapping[str, float]]]:
-    """Everything with limits, users and clients by name before addresses."""
+    """Yields all entities with limits, users and clients by name before addresses."""
     clients, addresses = quotas.of_instance(instance_id), quotas.of_addresses(instance_id)
     yield from sorted(clients.items(), key=lambda item: (item[0].user or "", item[0].client_id or ""))
     yield from sorted(addresses.items(), key=lambda item: item[0].address or "")
@@ -74,12 +74,12 @@ def _instance(call: Call) -> str:
 
 
 def entries_described(response: DescribeClientQuotasResponse) -> int:
-    """How long an answer is."""
+    """Returns the length of a response in entries."""
     return len(response.entries or ())
 
 
 async def _components(components: list[QuotaFilterComponent], time_slice: TimeSlice) -> dict[str, QuotaFilterComponent]:
-    """By entity type. An empty filter matches everything (QUO-72)."""
+    """Returns the filter components by entity type. An empty filter matches everything (QUO-72)."""
     wanted: dict[str, QuotaFilterComponent] = {}
     for component in components:
         await time_slice.pause()
@@ -115,7 +115,7 @@ def _matches(parts: Mapping[str, str | None], wanted: dict[str, QuotaFilterCompo
 
 
 def _named(kind: str, name: str | None) -> str | None:
-    """How an entity of this name is stored; what is no address is the name of none."""
+    """Returns the stored form of an entity name; None for an invalid address."""
     return _address(name) if kind == IP and name is not None else name
 
 
@@ -127,7 +127,7 @@ def _address(name: str) -> str:
 
 
 def _parts(entity: AnyEntity) -> dict[str, str | None]:
-    """By entity type; None is the default."""
+    """Returns the parts of an entity by type; None is the default entity."""
     if isinstance(entity, IpEntity):
         return {IP: entity.address}
     parts = {}
@@ -186,10 +186,10 @@ async def _alter(call: Call, entry: QuotaAlteration, validate_only: bool) -> int
 
 
 def stored_entity(parts: list[QuotaEntity]) -> AnyEntity:
-    """What an AlterClientQuotas entry is about; of a kind named twice the last one counts (observed).
+    """Returns the entity of an AlterClientQuotas entry; the last part of each type counts (observed).
 
     Raises:
-        Wrong: no part, a kind of part that an instance has no quotas for, or an address beside something else.
+        Wrong: no part, a type that an instance has no quotas for, or an address combined with another part.
     """
     named: dict[str, str | None] = {part.entity_type: part.entity_name for part in parts}
     if not named:

@@ -1,4 +1,4 @@
-"""What IncrementalAlterConfigs can do to a setting, whatever it is a setting of."""
+"""Operations of IncrementalAlterConfigs, for any kind of setting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUBTRACT: Final = 3
 
 
 def listed(present: str, change: IncrementalAlterableConfig) -> str:
-    """A list after something was appended to it or subtracted from it."""
+    """Returns a list after elements were appended to it or subtracted from it."""
     words = [word for word in present.split(",") if word]
     given = [word.strip() for word in (change.value or "").split(",") if word.strip()]
     if change.config_operation == APPEND:

@@ -1,5 +1,5 @@
-"""DescribeConfigs of topics, and of brokers as far as it concerns a tenant's topics; operators see all of a broker
-(`broker_configs`).
+"""DescribeConfigs of topics, and of brokers as far as it concerns a tenant's topics; operators see all settings of a
+broker (`broker_configs`).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from instances.naming import is_valid_topic_name
 TOPIC, BROKER = 2, 4
 RESOURCES_MAX: Final = 1_000
 TOO_MANY: Final = f"At most {RESOURCES_MAX} resources in one request."
-# Described at once, before other requests get a turn: each has some thirty settings with texts of their own.
+# Number of resources described in one turn of the event loop; each has some thirty settings with documentation.
 DESCRIBED_AT_ONCE_MAX: Final = 20
-# What is longer is no broker's id, and from some length on no number that Python would read.
+# Longer names are no broker ids, and Python does not parse numbers beyond some length.
 BROKER_DIGITS_MAX: Final = 10
 BROKER_TEXT: Final = "Set by the operator or with the instance; topics may have a value of their own."
 
@@ -64,7 +64,7 @@ async def _describe_many(call: Call, request: DescribeConfigsRequest) -> Describ
 
 
 def settings_described(response: DescribeConfigsResponse) -> int:
-    """How long an answer is."""
+    """Returns the length of a response in resources and settings."""
     return sum(1 + len(result.configs) for result in response.results)
 
 
@@ -79,7 +79,7 @@ def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeCon
                 lines = broker_configs.described(call, request, resource.resource_name)
             else:
                 _check_broker(call, resource.resource_name)
-                # What all brokers share has no entry of its own for a tenant.
+                # Settings common to all brokers have no entry of their own for a tenant.
                 lines = broker_lines(call, request) if resource.resource_name else []
             configs = [line for line in lines if not wanted or line.name in wanted]
         else:
@@ -111,13 +111,13 @@ def _result(
 
 
 def _check_broker(call: Call, name: str) -> None:
-    """Raises Wrong for a broker that the caller's address does not lead to."""
+    """Raises Wrong for a broker that is not on the caller's listener."""
     if name and not (name.isdecimal() and len(name) <= BROKER_DIGITS_MAX and int(name) in call.view.endpoints):
         raise Wrong(ErrorCode.INVALID_REQUEST, "Unexpected broker id.")
 
 
 def check_right(call: Call, resource_type: int, name: str) -> None:
-    """Raises Wrong where its principal may not make this call about the resource."""
+    """Raises Wrong if the principal may not make this call for the resource."""
     denied = 0
     if resource_type == TOPIC:
         denied = call.denial(ResourceType.TOPIC, name)
@@ -128,13 +128,13 @@ def check_right(call: Call, resource_type: int, name: str) -> None:
 
 
 def check_kind(resource_type: int) -> None:
-    """Raises Wrong for a kind of resource that has no settings here."""
+    """Raises Wrong for a kind of resource without settings."""
     if resource_type != TOPIC:
         raise Wrong(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource_type}.")
 
 
 def find_topic(call: Call, name: str) -> TopicImage:
-    """Raises Wrong for a topic that is not there for this caller."""
+    """Returns the topic. Raises Wrong if it does not exist for this caller."""
     topic = call.view.namespace.topics.get(name.encode())
     error = call.refusal(topic, name)
     if topic is None or error:
@@ -167,8 +167,8 @@ def _line(call: Call, request: DescribeConfigsRequest, line: DescribedSetting) -
 
 
 def _beneath(call: Call, setting: Setting) -> list[DescribeConfigsSynonym]:
-    """What holds where a topic says nothing. A tenant sees that the operator set something; since when, and whether for
-    one broker or for all, is the operator's to know.
+    """Returns the values that apply if the topic has none. A tenant sees that the operator set a value; where, for one
+    broker or for all, only the operator sees.
     """
     if call.view.instance_id is None and setting.broker_key in BROKER_SETTINGS:
         return broker_configs.synonyms(
@@ -184,8 +184,8 @@ def _beneath(call: Call, setting: Setting) -> list[DescribeConfigsSynonym]:
 
 
 def _bound(call: Call, line: DescribedSetting) -> DescribeConfigsSynonym:
-    """The operator's bound that is in force instead of what the topic says. Not called a default, whoever set it: the
-    topic would have another value without its own.
+    """Returns the operator's bound that is in effect instead of the topic's value. It is never listed as a default:
+    without its own value the topic would have another one.
     """
     key = BOUNDS[line.setting.name].broker_key
     if call.view.instance_id is None:
@@ -196,7 +196,7 @@ def _bound(call: Call, line: DescribedSetting) -> DescribeConfigsSynonym:
 
 
 def broker_lines(call: Call, request: DescribeConfigsRequest) -> list[DescribeConfigsResourceResult]:
-    """What a client may know of a broker, to read only: the defaults of its topics and what becomes of unknown ones."""
+    """Returns the broker settings that clients may read: the defaults of topics and auto-creation."""
     described = topic_config.describe({}, call.services.metadata.topic_defaults)
     lines = {
         line.setting.broker_key: _broker_line(

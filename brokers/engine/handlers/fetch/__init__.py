@@ -1,1 +1,1 @@
-"""Fetch by clients and followers, delayed fetches, and where offsets of a log are looked up."""
+"""The Fetch call of clients and followers, delayed fetches, and look-ups of offsets in logs."""

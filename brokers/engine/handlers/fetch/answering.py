@@ -1,4 +1,4 @@
-"""Encodes the answer of a client's Fetch, charges it and sends it (QUO-19, QUO-20)."""
+"""Encodes, charges and sends the response of a client's Fetch (QUO-19, QUO-20)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FRAME_SIZE_BYTES: Final = 4
 def answer(request: FetchRequest, client: Client, read_result: FetchReadResult) -> None:
     """Encodes the response, charges it and sends it."""
     if read_result.diverging:
-        # Records wait for the next request, which the reader sends after it truncated.
+        # The reader has to truncate first; its next request gets the records.
         read_result.release()
     version, correlation_id = request.version, request.correlation_id
     is_committed = request.frame.isolation == READ_COMMITTED
@@ -40,7 +40,7 @@ def answer(request: FetchRequest, client: Client, read_result: FetchReadResult) 
 
 
 def send(request: FetchRequest, client: Client, read_result: FetchReadResult, parts: list[bytes | Slice]) -> None:
-    """Charges the encoded response and sends it. A response beyond the limits goes without records, and uncharged."""
+    """Charges the encoded response and sends it. Over the limits it is sent without records, uncharged."""
     session, services = request.session, request.session.services
     limited = [] if read_result.diverging else read_result.limited
     if client.consume_limiters or client.request_limiter is not None or limited:
@@ -65,7 +65,7 @@ def send(request: FetchRequest, client: Client, read_result: FetchReadResult, pa
 def charge_for(
     session: Session, client: Client, size_bytes: int, limited: list[tuple[Limiter, int]]
 ) -> tuple[int, Limiter | None]:
-    """Returns how long a response of `size_bytes` waits, and for which limiter; `limited` are those of its topics."""
+    """Returns the delay of a response of `size_bytes`, and its limiter. `limited` are the topics' limiters."""
     now_ms = session.services.clock.monotonic_ms()
     request_limiter = client.request_limiter
     time_ms = 0 if request_limiter is None else session.time_delay_ms(request_limiter)
@@ -75,7 +75,7 @@ def charge_for(
 
 
 class SentMeter:
-    """Meters the records of a response when they went out."""
+    """Meters the records of a response after they were sent."""
 
     __slots__ = ("_client", "_metered", "_session")
 
@@ -89,7 +89,7 @@ class SentMeter:
 
 
 def meter(session: Session, client: Client, metered: list[tuple[UsageCounter | None, int]], count: int) -> None:
-    """Meters `count` bytes of records that went out, in the order of the answer."""
+    """Meters `count` bytes of records that were sent, in the order of the response."""
     if not count:
         return
     session.accounting.totals.consume_bytes += count

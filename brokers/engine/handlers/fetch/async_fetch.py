@@ -1,6 +1,6 @@
-"""A Fetch that is served by a task: one that has to wait for the disk, or names very many partitions (I.6).
+"""Asynchronous path of a Fetch that has to wait for the disk or names many partitions (I.6).
 
-Partitions are decoded, read and encoded some at a time, and other requests come in between.
+Partitions are decoded, read and encoded in parts, and other requests are served between the parts.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from brokers.engine.protocol.fast_codec import FetchDecoder, FetchFrame, FetchRe
 from brokers.engine.request_turns import Place
 from brokers.engine.scheduling.time_slice import yield_to_others
 
-# Longer requests take turns: this is some 500 partitions.
+# Requests with more bytes, which is some 500 partitions, are processed in turns.
 READ_AT_ONCE_BYTES_MAX: Final = 16 * 1024
-# Topics and partitions that are decoded in one turn.
+# Maximum number of topics and partitions that are decoded in one turn of the event loop.
 DECODED_AT_ONCE_MAX: Final = 1_000
 ENCODED_AT_ONCE_MAX: Final = 1_000
-# An answer has records of about this number of partitions at most: each is a file to be sent from. The others come
-# first in what the client asks for next.
+# Approximate maximum number of partitions with records in one response, since each is a file to send from. The other
+# partitions come first in the client's next request.
 SLICES_MAX: Final = 500
 NO_LEADERS: Final[dict[tuple[bytes, int], tuple[int, int]]] = {}
 
 
 def start_from_disk(request: FetchRequest, missing: Sequence[Missing], may_delay: bool) -> None:
-    """Serves a request that needs records from the disk, in a task that ends with the connection."""
+    """Serves a request that needs records from the disk, in a task that is cancelled when the connection closes."""
     answer_in_background(request.session, _serve(request, missing, may_delay, None), _charge_step)
 
 
 def start_long(session: Session, raw: RawRequest) -> None:
-    """Decodes and serves a request of very many partitions, in a task that ends with the connection."""
+    """Decodes and serves a request with many partitions, in a task that is cancelled when the connection closes."""
     session.channel.hold(raw.size_bytes)
     answer_in_turns(session, int(ApiKey.FETCH), raw.client_id, _serve_long(session, raw.copy()))
 
@@ -57,8 +57,8 @@ def _charge_step(session: Session, spent_s: float) -> None:
 
 async def _serve_long(session: Session, raw: RawRequest) -> None:
     instance_id = session.principal.instance_id
-    assert instance_id is not None, "only internal requests are of no instance"
-    # Decoded, and answered, it takes far more memory than it has bytes.
+    assert instance_id is not None, "only internal requests have no instance"
+    # The decoded request and its response take far more memory than the request has bytes.
     place = await session.services.accounting.decoded_places.enter(instance_id, raw.size_bytes)
     try:
         frame = await _decode(session, raw)
@@ -82,17 +82,17 @@ async def _decode(session: Session, raw: RawRequest) -> FetchFrame:
 
 
 async def _serve(request: FetchRequest, missing: Sequence[Missing], may_delay: bool, place: Place | None) -> None:
-    """Reads, waits if there is too little (WIRE-27), encodes and sends. `place`: left while a long request waits."""
+    """Reads, waits if too few bytes are readable (WIRE-27), encodes and sends. `place` is left during the wait."""
     session = request.session
     readable = InTurn(session.services, session.principal.instance_id)
-    # Any change of rights ends the wait, also one that comes while it is read: it names too much to look at.
+    # Any change of rights ends the wait, even during the read: the request names too many topics to check each.
     with session.services.access.waiting_calls.holding(session.principal.instance_id, readable.set):
         read_result = await _read(request, missing)
         client = request.client()
         missing_bytes = request.missing_bytes(client, read_result, request.limit_bytes(client)) if may_delay else 0
         if missing_bytes:
             read_result.release()
-            # Few may wait (`may_be_delayed`), and others are answered meanwhile.
+            # Few requests may wait (`may_be_delayed`), and others are answered meanwhile.
             if place is not None:
                 place.leave()
             await _until_readable(request, readable, read_result.watched, missing_bytes)
@@ -107,7 +107,7 @@ async def _serve(request: FetchRequest, missing: Sequence[Missing], may_delay: b
 
 
 async def _read(request: FetchRequest, missing: Sequence[Missing]) -> FetchReadResult:
-    """Reads all partitions, once more whenever something was `missing` and had to come from the disk first."""
+    """Reads all partitions, again after each prefetch of records that were `missing` from the page cache."""
     for round_number in range(ROUNDS_MAX + 1):
         if missing:
             await prefetch(request.session.services, missing)
@@ -116,7 +116,7 @@ async def _read(request: FetchRequest, missing: Sequence[Missing]) -> FetchReadR
         if not missing:
             return read_result
         read_result.release()
-    raise AssertionError("a read that waits for the disk misses nothing")
+    raise AssertionError("a read that waits for the disk has nothing missing")
 
 
 async def _read_once(request: FetchRequest, *, wait: bool) -> FetchReadResult:
@@ -151,8 +151,8 @@ async def _until_readable(
 
 
 async def _encode(request: FetchRequest, read_result: FetchReadResult) -> list[Any]:
-    """Returns the pieces of the answer. If a log diverges, records wait for the next request, which the reader sends
-    after it truncated.
+    """Returns the parts of the response. If a log diverges, no records are sent: the reader has to truncate first, and
+    its next request gets them.
     """
     version, diverging = request.version, read_result.diverging
     if diverging:

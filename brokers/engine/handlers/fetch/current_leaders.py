@@ -1,4 +1,6 @@
-"""Who leads instead, for a Fetch that asked the wrong broker (KIP-951): its client need not ask for Metadata first."""
+"""Current leaders in the response to a Fetch that was sent to the wrong broker (KIP-951), which saves its client a
+Metadata request.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.fetch import FetchNodeEndpoint, FetchResponse
 from brokers.engine.values import Slice
 
-# The first version whose answers may say so.
+# First version whose responses can name the current leaders.
 LEADERS_FROM: Final = 16
 _MISLED: Final = frozenset((int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH)))
-# Throttle time, error, session id and an empty list of topics stand before the tagged fields of an answer.
+# The tagged fields of a response come after throttle time, error, session id and an empty list of topics.
 _TAGGED_AT: Final = 4 + 2 + 4 + 1
 
 PartitionResult = tuple[int, int, int, int, int, int, Slice | None]
@@ -24,7 +26,7 @@ PartitionResult = tuple[int, int, int, int, int, int, Slice | None]
 def find_leaders(
     view: View, version: int, answers: Sequence[tuple[bytes, Sequence[PartitionResult]]]
 ) -> tuple[dict[tuple[bytes, int], tuple[int, int]], bytes]:
-    """`(leaders, tagged fields)` for `encode_fetch_response`, of topics asked for by id."""
+    """Returns the leaders of topics requested by id, and the tagged fields, for `encode_fetch_response`."""
     leaders: dict[tuple[bytes, int], tuple[int, int]] = {}
     for key, lines in answers:
         topic = view.namespace.topic_by_id(key)

@@ -1,14 +1,14 @@
 """Fetch from version 4 on (WIRE-27 to 33, QUO-19, QUO-20).
 
-A request is read straight from the log and answered before this returns; one that waits for more records is a
-`DelayedFetch`; a task serves what has to come from the disk, and requests of very many partitions (`async_fetch`).
+A request is read from the log and answered synchronously; a request that waits for more records is a `DelayedFetch`;
+a task serves requests that need the disk or name many partitions (`async_fetch`).
 
-Every answer is a full one: sessions (WIRE-30) are not given out, which the protocol allows; a client that asks for one
-is answered with session id 0 and goes on with full requests. The session id of a full request names one to forget, and
-there is none.
+Every response is a full one: fetch sessions (WIRE-30) are never created, which the protocol allows. A client that asks
+for a session gets session id 0 and continues with full requests. The session id of a full request names a session to
+close, and there is none.
 
-Waiting fetches come and go with every request, so nothing of them refers to itself when the wait is over: the garbage
-collector would stop the broker to find it.
+Waiting fetches begin and end with every request, so a completed wait leaves no reference cycle: the garbage collector
+would stop the broker to find it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from brokers.engine.protocol.fast_codec import decode_fetch
 
 
 def fetch(session: Session, raw: RawRequest) -> None:
-    """Answers the request, or begins what will."""
+    """Answers the request, or starts the task that will."""
     if raw.end - raw.start > READ_AT_ONCE_BYTES_MAX and not session.principal.internal:
         start_long(session, raw)
         return
@@ -45,7 +45,7 @@ def fetch(session: Session, raw: RawRequest) -> None:
 
 
 def serve(request: FetchRequest, may_delay: bool) -> None:
-    """Answers with what can be read, or, with `may_delay`, waits for more."""
+    """Answers with the records that can be read, or, with `may_delay`, waits for more."""
     client = request.client()
     limit_bytes = request.limit_bytes(client)
     read_result = read(request, client, request.frame.topics, limit_bytes, False)
@@ -62,11 +62,11 @@ def serve(request: FetchRequest, may_delay: bool) -> None:
 
 
 class DelayedFetch:
-    """A client's fetch that waits until `missing_bytes` more are readable, one of the partitions is not led any more,
-    or one of the topics may not be read any more.
+    """A client's fetch that waits until `missing_bytes` more are readable, until the broker no longer leads one of the
+    partitions, or until the client may no longer read one of the topics.
 
-    One event may wake thousands of them. Each is then completed when the turn of its instance comes (`fair_turns`), and
-    its instance pays for long turns.
+    One event may wake thousands of them. Each is then completed in the turn of its instance (`fair_turns`), and long
+    turns are charged to the instance.
     """
 
     __slots__ = ("_operation", "_request", "_tick", "_turn")
@@ -89,7 +89,7 @@ class DelayedFetch:
             session.services.access.waiting_calls.add(instance_id, self)
 
     def check_right(self) -> None:
-        """Ends the wait if one of the topics may not be read any more."""
+        """Ends the wait if the client may no longer read one of the topics."""
         if self._operation.done:
             return
         session = self._request.session
@@ -110,8 +110,8 @@ class DelayedFetch:
                 return
 
     def _wake(self) -> None:
-        """Ends the wait. This runs inside the append that ended it: its client's answer goes first, and more bytes may
-        follow in the same request.
+        """Ends the wait. This runs inside the append that ended it: the response of the producer goes first, and more
+        bytes may follow in the same request.
         """
         session = self._request.session
         self._turn = session.channel.turns.in_turn(session.services.loop.call_soon, self._serve)
@@ -139,14 +139,14 @@ class DelayedFetch:
 
 
 def complete(request: FetchRequest) -> None:
-    """Answers a request at the end of its wait. Its instance pays for a long turn: whatever wakes a fetch has not paid
-    for it in bytes.
+    """Answers a request after its wait. A long turn is charged to its instance: the event that wakes a fetch has not
+    paid for the fetch.
     """
     session, began_s = request.session, perf_counter()
     session.begin_turn()
     try:
         serve(request, False)
-    except Exception as error:  # one tenant's request must not take the others' broker down
+    except Exception as error:  # one tenant's request must not stop the broker of all tenants
         session.channel.fail(error)
     session.end_turn()
     charge_long_turn(session, perf_counter() - began_s)

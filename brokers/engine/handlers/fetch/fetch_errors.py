@@ -1,4 +1,4 @@
-"""What is wrong with a Fetch: all of it, or a reader's log that diverged (REP-15)."""
+"""Errors of a whole Fetch, and the divergence of a reader's log (REP-15)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ NO_SESSION: Final = 0
 READ_COMMITTED: Final = 1
 
 PartitionResult = tuple[int, int, int, int, int, int, Slice | None]
-# (epoch, end offset) of the leader where a reader's log leaves it, by (topic key, partition index).
+# Leader epoch and end offset at which a reader's log diverges, by topic key and partition index.
 Diverging = dict[tuple[bytes, int], tuple[int, int]]
 
 
 def divergence(partition: Partition, last_fetched_epoch: int, offset: int) -> tuple[int, int] | int | None:
-    """Where a reader whose last batch was of `last_fetched_epoch` left the leader's log; None when it did not.
+    """Returns where a reader whose last batch has `last_fetched_epoch` diverged from the leader's log; None if it did
+    not.
 
     An epoch the leader never knew is OFFSET_OUT_OF_RANGE (observed of 3.9.1).
     """
@@ -42,8 +43,8 @@ def divergence(partition: Partition, last_fetched_epoch: int, offset: int) -> tu
 
 
 async def refused(version: int, correlation_id: int, error: int, frame: FetchFrame) -> bytes:
-    """The whole request is refused: before topic ids every partition says so as well, as older versions only can. It
-    may name very many.
+    """Returns the response that rejects the whole request: with topic ids once, and in older versions, which have no
+    other way, in each partition. The partitions may be many.
     """
     topics = []
     if version < TOPIC_IDS_FROM:

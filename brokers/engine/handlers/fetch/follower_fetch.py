@@ -1,5 +1,5 @@
-"""Fetch by another broker of the cluster: everything up to the log's end, by leader epoch, in a session of its own
-(REP-6, REP-7, REP-10, REP-15, WIRE-30).
+"""Fetch by another broker of the cluster: reads up to the log end, checked by leader epoch, in the follower's own
+session (REP-6, REP-7, REP-10, REP-15, WIRE-30).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from brokers.engine.protocol.fast_codec import (
 from brokers.engine.records import error_codes
 
 TOPIC_IDS_FROM: Final = 13
-# From there on a replica names its broker epoch (KIP-903).
+# First version in which a replica sends its broker epoch (KIP-903).
 EPOCHS_FROM: Final = 15
 FULL: Final = 0
 SESSIONLESS: Final = -1
@@ -33,7 +33,7 @@ EPOCH_MAX: Final = 2**31 - 1
 
 
 class FollowerRead:
-    """Result of reading for a follower: the partitions of one answer."""
+    """Result of a read for a follower: the partitions of one response."""
 
     __slots__ = ("diverging", "has_records", "is_urgent", "lines", "missing", "taken")
 
@@ -43,7 +43,7 @@ class FollowerRead:
         self.missing: list[Missing] = []
         self.taken: list[FollowedPartition] = []
         self.has_records = False
-        # True if it has more than new high watermarks.
+        # True if the response has more than new high watermarks.
         self.is_urgent = False
 
     def add(self, line: FollowedPartition, answer: PartitionResult) -> None:
@@ -56,13 +56,13 @@ class FollowerRead:
 
     def release(self) -> None:
         for lines in self.lines.values():
-            for line in lines:
-                if line[6] is not None:
-                    line[6].release()
+            for result in lines:
+                if result[6] is not None:
+                    result[6].release()
 
 
 class FollowerFetch:
-    """A fetch of a follower, in its session."""
+    """A fetch request of a follower, with its fetch session."""
 
     __slots__ = ("correlation_id", "fetches", "frame", "session", "version")
 
@@ -81,7 +81,7 @@ class FollowerFetch:
 
 
 def fetch_as_follower(session: Session, version: int, correlation_id: int, frame: FetchFrame) -> None:
-    """Serves a fetch that names its replica; only that broker may make it, in its present epoch (REP-24)."""
+    """Serves a fetch that names its replica, which only that broker may send, in its current epoch (REP-24)."""
     error = _speaker_error(session, version, frame)
     if error:
         refuse(session, version, correlation_id, error)
@@ -95,7 +95,7 @@ def fetch_as_follower(session: Session, version: int, correlation_id: int, frame
 
 
 def serve(request: FollowerFetch, may_delay: bool) -> None:
-    """Answers with what there is, or, with `may_delay`, waits for an append."""
+    """Answers with what is ready, or, with `may_delay`, waits for an append."""
     session, fetches = request.session, request.fetches
     may_delay = may_delay and request.frame.max_wait_ms > 0 and not fetches.is_owed
     if may_delay and not fetches.has_ready:
@@ -113,7 +113,7 @@ def serve(request: FollowerFetch, may_delay: bool) -> None:
 
 
 async def _serve_from_disk(request: FollowerFetch, missing: Sequence[Missing]) -> None:
-    """Answers when what is `missing` was read into the page cache."""
+    """Answers after the `missing` parts of logs were read into the page cache."""
     services, fetches = request.session.services, request.fetches
     for round_number in range(1, ROUNDS_MAX + 1):
         await prefetch(services, missing)
@@ -128,7 +128,7 @@ async def _serve_from_disk(request: FollowerFetch, missing: Sequence[Missing]) -
 
 
 class DelayedFollowerFetch:
-    """A follower's fetch that waits for an append, a leadership that ends, or the follower's next request."""
+    """A follower's fetch that waits for an append, for the end of a leadership, or for the follower's next request."""
 
     __slots__ = ("_is_superseded", "_request", "_tick")
 
@@ -138,19 +138,19 @@ class DelayedFollowerFetch:
         session = request.session
         self._tick = session.services.deadlines.add(self, request.frame.max_wait_ms)
         request.fetches.wait(self.expire)
-        session.hurry = self._give_way
+        session.on_next_request = self._on_superseded
         session.cancel = self._leave
 
     def expire(self) -> None:
         """Ends the wait."""
         session = self._request.session
         self._leave()
-        # Not inside the append that woke us: its client's answer goes first, and more may follow in the same request.
+        # Not inside the append that woke the fetch: its response goes first, and more may follow in the same request.
         session.cancel = session.services.loop.call_soon(self._complete).cancel
 
-    def _give_way(self) -> None:
-        """Answers with nothing. What is ready goes with the follower's next request: were it here as well, the follower
-        would have to say how far it came beside that request, and there would be two under way from then on.
+    def _on_superseded(self) -> None:
+        """Answers without records, which go with the follower's next request. If they were sent here as well, the
+        follower would report its new offsets beside that request, and from then on two requests would be in flight.
         """
         self._is_superseded = True
         self.expire()
@@ -158,7 +158,7 @@ class DelayedFollowerFetch:
     def _leave(self) -> None:
         session = self._request.session
         session.services.deadlines.drop(self, self._tick)
-        session.hurry = None
+        session.on_next_request = None
         self._request.fetches.leave_alone()
 
     def _complete(self) -> None:
@@ -170,7 +170,7 @@ class DelayedFollowerFetch:
 
 
 def _speaker_error(session: Session, version: int, frame: FetchFrame) -> int:
-    """Error code of a fetch by a peer that is not the replica it names. An epoch counts where a session begins."""
+    """Returns the error code of a peer that is not the replica it names. New sessions are checked by epoch, too."""
     if version < TOPIC_IDS_FROM or not is_speaker(session.services, session.principal, frame.replica_id):
         return int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if version < EPOCHS_FROM or frame.session_epoch not in (FULL, SESSIONLESS):
@@ -183,7 +183,7 @@ def refuse(session: Session, version: int, correlation_id: int, error: int) -> N
 
 
 def _session(storage: StorageServices, frame: FetchFrame) -> FollowerSession | int:
-    """The session that the request belongs to or begins; an error code if there is none."""
+    """Returns the session that the request belongs to or begins, or an error code."""
     followers = storage.followers
     known = followers.get(frame.replica_id)
     epoch = frame.session_epoch
@@ -214,12 +214,14 @@ def _apply_request(session: Session, fetches: FollowerSession, frame: FetchFrame
             for index in indexes:
                 fetches.forgets((topic_id, index))
     for topic_id, wanted in frame.topics:
-        for line in wanted:
-            key = (topic_id, line[0])
+        for partition_wanted in wanted:
+            key = (topic_id, partition_wanted[0])
             known = fetches.lines.get(key)
             partition = None if known is None else known.partition
-            result = partition if partition is not None else _find(services.storage, session, topic_id, line[0])
-            if fetches.asks(key, line, result, now_ms) and not isinstance(result, int):
+            result = (
+                partition if partition is not None else _find(services.storage, session, topic_id, partition_wanted[0])
+            )
+            if fetches.asks(key, partition_wanted, result, now_ms) and not isinstance(result, int):
                 services.storage.may_join_isr(result)
     if services.storage.leadership_checks.is_waiting:
         services.storage.leadership_checks.check()
@@ -240,10 +242,10 @@ def _find(storage: StorageServices, session: Session, topic_id: bytes, index: in
 def _answer(request: FollowerFetch, reading: FollowerRead) -> None:
     session, fetches = request.session, request.fetches
     services = session.services
-    for line in fetches.news():
-        partition = line.partition
-        if partition is not None and line.key not in reading.diverging:
-            reading.add(line, _without_records(line, partition))
+    for followed in fetches.news():
+        partition = followed.partition
+        if partition is not None and followed.key not in reading.diverging:
+            reading.add(followed, _without_records(followed, partition))
     fetches.answered(services.storage.leadership_checks.asked)
     if fetches.id == NO_SESSION:
         fetches.close()
@@ -258,40 +260,40 @@ def _answer(request: FollowerFetch, reading: FollowerRead) -> None:
 
 
 def _read(services: BrokerServices, fetches: FollowerSession, limit_bytes: int, wait: bool) -> FollowerRead:
-    """Reads what is ready, longest waiting first, as far as the answer reaches."""
+    """Reads the partitions that are ready, longest waiting first, until the response is full."""
     reading = FollowerRead()
     remaining = limit_bytes
     while remaining > 0:
-        line = fetches.next_ready()
-        if line is None:
+        followed = fetches.next_ready()
+        if followed is None:
             break
-        reading.taken.append(line)
-        partition = line.partition
-        if line.code or partition is None:
-            _complain(reading, line, line.code or error_codes.NOT_LEADER_OR_FOLLOWER)
-        elif line.diverging is not None:
+        reading.taken.append(followed)
+        partition = followed.partition
+        if followed.code or partition is None:
+            _add_error(reading, followed, followed.code or error_codes.NOT_LEADER_OR_FOLLOWER)
+        elif followed.diverging is not None:
             reading.is_urgent = True
-            reading.diverging[line.key] = line.diverging
-            reading.add(line, _without_records(line, partition))
-            # It goes back, and takes nothing else in.
-            line.sent_high_watermark = line.sent_start_offset = NOT_REPORTED
+            reading.diverging[followed.key] = followed.diverging
+            reading.add(followed, _without_records(followed, partition))
+            # The partition is queued again, and its response has nothing else.
+            followed.sent_high_watermark = followed.sent_start_offset = NOT_REPORTED
         else:
             is_throttled = partition.config.leader_throttled is not None and _is_throttled(
                 services.storage, fetches, partition
             )
-            if is_throttled and _is_held_back(services, fetches, line):
+            if is_throttled and _is_held_back(services, fetches, followed):
                 continue
             room_bytes = (
                 min(remaining, services.storage.replication_throttle.chunk_bytes) if is_throttled else remaining
             )
-            length = _read_records(reading, fetches, line, partition, room_bytes, is_throttled, wait)
+            length = _read_records(reading, fetches, followed, partition, room_bytes, is_throttled, wait)
             if length < 0:
                 break
             remaining -= length
             if is_throttled:
                 services.storage.replication_throttle.record(length, services.clock.monotonic_ms())
     if reading.diverging and not reading.missing:
-        _give_back_records(reading, fetches)
+        _requeue_records(reading, fetches)
     return reading
 
 
@@ -304,7 +306,7 @@ def _read_records(
     one_batch: bool,
     wait: bool,
 ) -> int:
-    """Bytes read, -1 if there is no room for the next batch. `one_batch`: there always is."""
+    """Returns the number of bytes read, -1 if the next batch does not fit. With `one_batch` it always fits."""
     index, leader_epoch, offset, _, _, bytes_max = line.wanted
     code, high_watermark, stable_offset, start_offset, records, uncached = partition.read(
         offset,
@@ -318,7 +320,7 @@ def _read_records(
         reading.missing.append(Missing(partition, uncached))
     elif code:
         line.code = code
-        _complain(reading, line, code)
+        _add_error(reading, line, code)
     elif records is not None:
         line.sent_high_watermark, line.sent_start_offset = high_watermark, start_offset
         reading.is_urgent = reading.has_records = True
@@ -334,7 +336,7 @@ def _read_records(
 
 
 def _is_throttled(storage: StorageServices, fetches: FollowerSession, partition: Partition) -> bool:
-    """QUO-60: a replica that its topic names, and that is not in sync yet. Who keeps up is never held back."""
+    """True for a throttled replica of the topic that is not in sync (QUO-60). Replicas in sync are never throttled."""
     named = partition.config.leader_throttled
     if named is None or not storage.replication_throttle.is_limited or fetches.replica in partition.isr:
         return False
@@ -342,14 +344,14 @@ def _is_throttled(storage: StorageServices, fetches: FollowerSession, partition:
 
 
 def _is_held_back(services: BrokerServices, fetches: FollowerSession, line: FollowedPartition) -> bool:
-    """Too much was copied lately: the line is ready again when there is room."""
+    """True if the throttle is exceeded; the partition becomes ready again when the throttle allows more bytes."""
     delay_ms = services.storage.replication_throttle.delay_ms(services.clock.monotonic_ms())
     if delay_ms > 0:
         services.loop.call_later(delay_ms / 1000, fetches.ready, line)
     return delay_ms > 0
 
 
-def _complain(reading: FollowerRead, line: FollowedPartition, code: int) -> None:
+def _add_error(reading: FollowerRead, line: FollowedPartition, code: int) -> None:
     reading.is_urgent = True
     reading.add(line, (line.key[1], code, -1, -1, -1, 0, None))
 
@@ -360,8 +362,8 @@ def _without_records(line: FollowedPartition, partition: Partition) -> Partition
     return line.key[1], 0, high_watermark, high_watermark, start_offset, 0, None
 
 
-def _give_back_records(reading: FollowerRead, fetches: FollowerSession) -> None:
-    """The answer that says where logs part has no room for records: they go with the next one."""
+def _requeue_records(reading: FollowerRead, fetches: FollowerSession) -> None:
+    """Removes the records from a response with diverging logs: they go with the next response."""
     reading.release()
     fetches.put_back([line for line in reading.taken if not line.code and line.key not in reading.diverging])
     for topic_id, lines in reading.lines.items():

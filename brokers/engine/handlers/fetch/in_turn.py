@@ -1,4 +1,4 @@
-"""Turns of fetches that were woken: when they come, and what they cost."""
+"""Turns of woken fetches: their scheduling and their cost."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import Session
 from brokers.engine.protocol.apis import ApiKey
 
-# A longer turn of a fetch that is served once more counts as request time of its instance. A fetch of a few partitions
-# takes a tenth of it.
+# Longer turns of a fetch that is served again are charged to its instance as request time. A fetch of a few partitions
+# takes a tenth of this.
 UNPAID_TURN_S_MAX: Final = 0.001
 
 
 class InTurn:
-    """Sets an event when the turn of the instance comes: whatever wakes a fetch may wake thousands of others, and what
-    each does then takes long.
+    """Sets an event in the turn of the instance: one event may wake thousands of fetches, and the work that follows in
+    each takes long.
     """
 
     def __init__(self, services: BrokerServices, instance_id: str | None) -> None:
@@ -39,7 +39,7 @@ class InTurn:
 
 
 def charge_long_turn(session: Session, spent_s: float) -> None:
-    """Counts a later turn of a client's fetch, and charges it as request time if it took long."""
+    """Records a later turn of a client's fetch, and charges it as request time if it was long."""
     services, instance_id = session.services, session.principal.instance_id
     services.accounting.loop_turns.record(int(ApiKey.FETCH), instance_id, spent_s)
     if spent_s >= UNPAID_TURN_S_MAX and instance_id is not None and not session.principal.internal:

@@ -1,8 +1,8 @@
-"""Fetch 0 to 3: record batches as messages of format 0 (versions 0 and 1) or 1 (2 and 3) (REC-31, WIRE-28, QUO-20).
+"""Fetch versions 0 to 3: record batches as messages of format 0 (versions 0 and 1) or 1 (2 and 3) (REC-31, WIRE-28,
+QUO-20).
 
-What was read is converted in a thread; an answer holds at most `READ_BYTES_MAX` of the log, several times that after
-conversion. Versions before 3 have no limit of their own for the answer, and no batch that is larger than the
-partition's.
+Batches are converted in a thread. A response has at most `READ_BYTES_MAX` bytes of the log, which conversion may
+multiply. Versions before 3 have no limit for the response, and never return a batch larger than the partition's limit.
 """
 
 from __future__ import annotations
@@ -49,15 +49,16 @@ MAGIC_1_FROM: Final = 2
 ANSWER_LIMIT_FROM: Final = 3
 READ_BYTES_MAX: Final = 8 * 1024 * 1024
 UNDEFINED: Final = -1
-# How often one request goes on behind batches that are nothing to an old reader, such as the ends of transactions.
+# Maximum number of times that one request skips batches without messages for an old reader, such as transaction
+# markers.
 SKIPPED_MAX: Final = 64
-# Of what cannot be given in an old format the records are null, not empty.
+# Errors of records that cannot be down-converted; these records are returned as null, not as an empty set.
 UNREADABLE: Final = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.UNSUPPORTED_VERSION)
 
 
 @dataclass(slots=True)
-class _Part:
-    """One partition of the answer, and what was read for it."""
+class _PartitionRead:
+    """One partition of the response, and what was read for it."""
 
     wanted: FetchPartition
     line: FetchPartitionData
@@ -69,7 +70,7 @@ class _Part:
 
 
 def fetch_old(session: Session, raw: RawRequest) -> None:
-    """As `fetch.fetch`, for versions 0 to 3."""
+    """Serves a Fetch of versions 0 to 3 in a task."""
     if raw.size_bytes > DECODED_AT_ONCE_BYTES_MAX:
         session.channel.hold(raw.size_bytes)
         answer_in_turns(session, int(ApiKey.FETCH), raw.client_id, _fetch_long(session, raw.copy()))
@@ -83,7 +84,7 @@ def fetch_old(session: Session, raw: RawRequest) -> None:
 
 async def _fetch_long(session: Session, raw: RawRequest) -> None:
     instance_id = session.principal.instance_id
-    # Decoded, and answered, it takes far more memory than it has bytes.
+    # The decoded request and its response take far more memory than the request has bytes.
     place = (
         None
         if instance_id is None
@@ -99,7 +100,7 @@ async def _fetch_long(session: Session, raw: RawRequest) -> None:
 
 
 class _OldFetch:
-    """`place`: of a long request, which is left while it waits."""
+    """A Fetch of an old version. A long request has a `place`, which it leaves while it waits."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class _OldFetch:
         await self._complete(topics)
         await self._answer(topics)
 
-    async def _converted(self, *, may_wait: bool) -> list[tuple[str, list[_Part]]]:
+    async def _converted(self, *, may_wait: bool) -> list[tuple[str, list[_PartitionRead]]]:
         topics, missing_bytes = await self._read_without_stalling()
         await yield_to_others()
         watched = [part.partition for _, parts in topics for part in parts if part.partition is not None]
@@ -147,15 +148,15 @@ class _OldFetch:
         magic = 1 if self.version >= MAGIC_1_FROM else 0
         services = self.session.services
         converting = services.loop.run_in_executor(services.storage.converters, _convert, topics, magic)
-        # Files stay open for as long as the thread reads them, even when nobody waits for it any more.
+        # Files stay open as long as the thread reads them, even if the task was cancelled.
         converting.add_done_callback(lambda _: _release(topics))
         await asyncio.shield(converting)
         return topics
 
-    async def _complete(self, topics: list[tuple[str, list[_Part]]]) -> None:
+    async def _complete(self, topics: list[tuple[str, list[_PartitionRead]]]) -> None:
         time_slice = TimeSlice()
         for _, parts in topics:
-            await time_slice.pause()  # a topic may be named without partitions
+            await time_slice.pause()  # a topic may have no partitions
             for part in parts:
                 await time_slice.pause()
                 converted = part.converted
@@ -181,8 +182,8 @@ class _OldFetch:
             responses.append(FetchableTopicResponse(topic=topic.topic, partitions=lines))
         return FetchResponse(responses=responses)
 
-    async def _read_without_stalling(self) -> tuple[list[tuple[str, list[_Part]]], int]:
-        """As `_read`; what has to come from the disk is waited for while the loop serves others."""
+    async def _read_without_stalling(self) -> tuple[list[tuple[str, list[_PartitionRead]]], int]:
+        """Reads like `_read`, and prefetches records in a thread, so that the event loop serves others."""
         for _ in range(ROUNDS_MAX):
             topics, missing_bytes = await self._read(wait=False)
             missing = _missing(topics)
@@ -192,18 +193,18 @@ class _OldFetch:
             await prefetch(self.session.services, missing)
         return await self._read(wait=True)
 
-    async def _read(self, *, wait: bool) -> tuple[list[tuple[str, list[_Part]]], int]:
-        """Everything in the order of the request, and how many bytes are missing to the least that is wanted."""
+    async def _read(self, *, wait: bool) -> tuple[list[tuple[str, list[_PartitionRead]]], int]:
+        """Reads all partitions in the order of the request. Returns also the number of bytes missing to the minimum."""
         client = self.session.client(self.client_id)
         wanted_bytes = min(self.request.max_bytes, self.session.storage.fetch_bytes_max, READ_BYTES_MAX)
         limit = remaining = fetch_cap_bytes(client.consume_limiters, wanted_bytes)
         nothing_yet = self.version >= ANSWER_LIMIT_FROM
-        topics: list[tuple[str, list[_Part]]] = []
+        topics: list[tuple[str, list[_PartitionRead]]] = []
         readable_bytes = 0
         time_slice = TimeSlice()
         try:
             for topic in self.request.topics:
-                parts: list[_Part] = []
+                parts: list[_PartitionRead] = []
                 topics.append((topic.topic, parts))
                 await time_slice.pause()
                 for wanted in topic.partitions:
@@ -222,27 +223,27 @@ class _OldFetch:
         wanted_bytes = min(self.request.min_bytes, limit)
         if not 0 < readable_bytes < wanted_bytes:
             return topics, wanted_bytes - readable_bytes
-        asked = [
+        readable = [
             (part.partition, part.wanted.fetch_offset, part.wanted.partition_max_bytes)
             for _, parts in topics
             for part in parts
             if part.partition is not None and not part.line.error_code
         ]
-        return topics, bytes_still_missing(asked, READ_UNCOMMITTED, wanted_bytes)
+        return topics, bytes_still_missing(readable, READ_UNCOMMITTED, wanted_bytes)
 
     def _part(
         self, client: Client, name: bytes, wanted: FetchPartition, remaining: int, nothing_yet: bool, wait: bool
-    ) -> _Part:
+    ) -> _PartitionRead:
         route = client.consume_routes.get(name) or client.consume_route(name, by_id=False)
         line = _line(wanted.partition, route.error)
         if route.error:
-            return _Part(wanted, line)
+            return _PartitionRead(wanted, line)
         partition = route.partitions.get(wanted.partition) or route.find(wanted.partition, self.session.storage)
         if isinstance(partition, int):
             self.must_answer = self.must_answer or partition != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             line.error_code = partition
-            return _Part(wanted, line)
-        part = _Part(wanted, line, route.usage, route.limiter, partition)
+            return _PartitionRead(wanted, line)
+        part = _PartitionRead(wanted, line, route.usage, route.limiter, partition)
         if wanted.partition_max_bytes < 0 or self.request.max_bytes < 0:
             line.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
         elif partition.config.batch_rules.codec == ZSTD:
@@ -261,7 +262,7 @@ class _OldFetch:
         return part
 
     async def _waited(self, watched: list[Partition], missing_bytes: int) -> None:
-        """Until there are bytes, a failure, or the deadline (WIRE-27)."""
+        """Waits for enough bytes, a failure, or the deadline (WIRE-27)."""
         services = self.session.services
         instance_id = self.session.principal.instance_id
         woken = InTurn(services, None if self.session.principal.internal else instance_id)
@@ -276,8 +277,8 @@ class _OldFetch:
             services.deadlines.drop(wait, tick)
             wait.cancel()
 
-    async def _answer(self, topics: list[tuple[str, list[_Part]]]) -> None:
-        """Charges the answer as it would be sent; too much, and it goes without data and uncounted (QUO-20)."""
+    async def _answer(self, topics: list[tuple[str, list[_PartitionRead]]]) -> None:
+        """Charges the response at its full size. Over the limits it is sent without records, uncharged (QUO-20)."""
         services = self.session.services
         time_slice = TimeSlice()
         responses = []
@@ -318,13 +319,13 @@ class _OldFetch:
         lines = sum(1 + len(topic.partitions) + len(topic.topic) // NAME_BYTES_PER_ITEM for topic in response.responses)
         if lines > LINES_AT_ONCE_MAX:
             body = (await encoded_in_chunks(ApiKey.FETCH, self.version, response)).body
-            await yield_to_others()  # the frame copies it
+            await yield_to_others()  # the frame copies the body
         else:
             body = encode_response(ApiKey.FETCH, self.version, response)
         return encode_response_frame(ApiKey.FETCH, self.version, self.correlation_id, body)
 
 
-def _missing(topics: list[tuple[str, list[_Part]]]) -> list[Missing]:
+def _missing(topics: list[tuple[str, list[_PartitionRead]]]) -> list[Missing]:
     return [
         Missing(part.partition, part.result.uncached)
         for _, parts in topics
@@ -337,7 +338,7 @@ def _line(index: int, error: int) -> FetchPartitionData:
     return FetchPartitionData(partition_index=index, error_code=error, high_watermark=UNDEFINED, records=b"")
 
 
-def _convert(topics: list[tuple[str, list[_Part]]], magic: int) -> None:
+def _convert(topics: list[tuple[str, list[_PartitionRead]]], magic: int) -> None:
     work = Work(INFLATED_BYTES_MAX)
     for _, parts in topics:
         for part in parts:
@@ -345,9 +346,9 @@ def _convert(topics: list[tuple[str, list[_Part]]], magic: int) -> None:
                 part.converted = read_messages(part.partition, part.result.slice, magic, part.wanted.fetch_offset, work)
 
 
-def _skip(topics: list[tuple[str, list[_Part]]]) -> bool:
-    """Whether there is a partition of which nothing that was read is for an old reader. It is read from behind that: a
-    reader who is given nothing asks for the same offset again, for ever.
+def _skip(topics: list[tuple[str, list[_PartitionRead]]]) -> bool:
+    """True if the records read for some partition have nothing for an old reader. Its next read begins after them: a
+    reader that gets no records would request the same offset again forever.
     """
     skipped = False
     for _, parts in topics:
@@ -358,7 +359,7 @@ def _skip(topics: list[tuple[str, list[_Part]]]) -> bool:
     return skipped
 
 
-def _release(topics: list[tuple[str, list[_Part]]]) -> None:
+def _release(topics: list[tuple[str, list[_PartitionRead]]]) -> None:
     for _, parts in topics:
         for part in parts:
             if part.result is not None and part.result.slice is not None:

@@ -1,4 +1,4 @@
-"""ListOffsets: where a partition begins, ends, or was at a time (LOG-25, LOG-26)."""
+"""ListOffsets: first and last offset of a partition, and the offset at a timestamp (LOG-25, LOG-26)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from brokers.engine.protocol.messages.list_offsets import (
 )
 from brokers.engine.scheduling.time_slice import yield_to_others
 
-# Of the partitions that are searched by a time so many are in one turn of the loop, each of the others in its own: a
-# search may look at every record of a batch.
+# Number of partitions searched by timestamp in one turn of the event loop; each further one has a turn of its own,
+# since a search may read every record of a batch.
 SEARCHED_AT_ONCE_MAX = 4
 ISOLATION_LEVELS = (0, 1)
 UNKNOWN_ISOLATION = -1
 
 
 def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    """A partition named twice is refused with 42, as Kafka does (but not in version 0)."""
+    """Answers the request. A partition named twice is rejected with error 42, as in Kafka, except in version 0."""
     if call.version == SEGMENTS_VERSION:
         return list_segments(call, request)
     named = Counter(
@@ -58,7 +58,7 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
 
 
 def _isolation(call: Call, request: ListOffsetsRequest) -> int:
-    """Isolation in which a request is answered: a follower gets the log's end, whatever of it is committed (REP-9)."""
+    """Returns the isolation level of the look-up: a follower gets the log end, committed or not (REP-9)."""
     if request.isolation_level not in ISOLATION_LEVELS:
         return UNKNOWN_ISOLATION
     is_follower = request.replica_id >= 0 and is_speaker(call.services, call.view.principal, request.replica_id)
@@ -70,7 +70,7 @@ def _refused(partition: ListOffsetsPartition, error: int) -> ListOffsetsPartitio
 
 
 class _Lookup:
-    """The lines of one request. `unfinished` are those whose answer lies on the disk only, or is to be searched yet."""
+    """Look-up of one request's partitions. `unfinished` are those that need the disk or are yet to be searched."""
 
     def __init__(self, call: Call, isolation: int) -> None:
         self.call = call
@@ -117,8 +117,8 @@ class _Lookup:
         line.leader_epoch = found.leader_epoch
 
     async def complete(self, response: ListOffsetsResponse) -> ListOffsetsResponse:
-        """`response` with the unfinished lines filled in, while the loop serves others."""
-        for line, wanted, partition in self.unfinished:
+        """Fills in the unfinished partitions of `response`, and serves other requests in between."""
+        for listed, wanted, partition in self.unfinished:
             await yield_to_others()
             for _ in range(ROUNDS_MAX):
                 result = self._ask(partition, wanted, wait=False)
@@ -127,5 +127,5 @@ class _Lookup:
                 await prefetch(self.call.services, [Missing(partition, result.uncached)])
             else:
                 result = self._ask(partition, wanted, wait=True)
-            self._write(line, result)
+            self._write(listed, result)
         return response

@@ -1,4 +1,4 @@
-"""ListOffsets 0: where the segments of a partition begin, newest first (LOG-29)."""
+"""ListOffsets version 0: base offsets of a partition's segments, newest first (LOG-29)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from brokers.engine.protocol.messages.list_offsets import (
 )
 
 SEGMENTS_VERSION: Final = 0
-# So many segments are looked at for one answer, and what is left of the last partition: each is a question to the disk.
+# Maximum number of segments that one response reads, apart from the rest of its last partition: each may need the disk.
 SEGMENTS_PER_ANSWER_MAX: Final = 20_000
 
 

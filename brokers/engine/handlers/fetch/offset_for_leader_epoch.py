@@ -1,5 +1,5 @@
-"""OffsetForLeaderEpoch: where the records of a leader epoch end, so that a reader can tell whether the log it read from
-is the one that stayed (LOG-31, LOG-32, KIP-320).
+"""OffsetForLeaderEpoch: end offset of a leader epoch, from which a reader sees if the log that it read was truncated
+since (LOG-31, LOG-32, KIP-320).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from brokers.engine.protocol.messages.list_offsets import (
 
 
 def offset_for_leader_epoch(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-    """Answered by the leader alone, out of memory. Who asks (`replica_id`) makes no difference."""
+    """Answers the request from memory, as leader only. The requesting `replica_id` makes no difference."""
     topics = []
     for wanted in request.topics:
         topic = call.view.namespace.topics.get(wanted.topic.encode())

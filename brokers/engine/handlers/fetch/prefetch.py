@@ -1,5 +1,5 @@
-"""Reads records that lie on the disk only into the page cache, in a thread, while the loop serves others; then the
-partition is read again.
+"""Prefetch: reads parts of logs from the disk into the page cache, in a thread, while the event loop serves others. The
+caller then reads the partition again.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import Uncached
 
-# How often one request is sent to the disk. Each round brings it a step further (an index, a header, where to cut) in
-# up to so many partitions; if it takes more, memory is so short that what was read is gone again, and the loop waits.
+# Maximum number of prefetches of one request. Each gets the read one step further (an index, a header, the end of the
+# slice) in `PREFETCHED_TOGETHER_MAX` partitions. If more are needed, memory is so short that prefetched pages are
+# evicted again, and the event loop waits for the disk.
 ROUNDS_MAX: Final = 64
 PREFETCHED_TOGETHER_MAX: Final = 16
 
 
 class Missing(NamedTuple):
-    """Part of a partition's log that a read has to wait for."""
+    """Part of a partition's log that a read needs from the disk."""
 
     partition: Partition
     uncached: Uncached
 
 
 class Failed(NamedTuple):
-    """A read that the disk refused."""
+    """Partition whose prefetch failed, and the disk's error."""
 
     partition: Partition
     error: OSError
@@ -36,7 +37,7 @@ Prefetching = asyncio.Future[list[Failed]]
 
 
 async def prefetch(services: BrokerServices, missing: Sequence[Missing]) -> None:
-    """Waits until the first `missing` parts are in the page cache. A failing disk takes its partitions with it."""
+    """Waits until the first `missing` parts are in the page cache. A disk error fails its partition."""
     _report_failures(await asyncio.shield(_begin(services, missing)))
 
 
@@ -44,7 +45,7 @@ def _begin(services: BrokerServices, missing: Sequence[Missing]) -> Prefetching:
     _release(missing[PREFETCHED_TOGETHER_MAX:])
     prefetched = missing[:PREFETCHED_TOGETHER_MAX]
     prefetching = services.loop.run_in_executor(services.storage.readers, _prefetch, prefetched)
-    # Files stay open for as long as the thread reads them, even when nobody waits for it any more.
+    # Files stay open as long as the thread reads them, even if the task was cancelled.
     prefetching.add_done_callback(lambda _: _release(prefetched))
     return prefetching
 

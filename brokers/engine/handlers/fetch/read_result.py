@@ -13,8 +13,8 @@ from brokers.engine.throttling.usage import UsageCounter
 class FetchReadResult:
     """Result of one pass over the partitions of a request.
 
-    Partitions that are `missing` have to be read from the disk, which the pass was not to wait for; then the rest of
-    the result is of no use.
+    `missing` are partitions with records that are not in the page cache, if the pass did not wait for the disk; the
+    rest of the result is then discarded.
     """
 
     __slots__ = (
@@ -28,10 +28,10 @@ class FetchReadResult:
         self.missing: list[Missing] = []
         self.diverging: Diverging = {}
         self.metered: list[tuple[UsageCounter | None, int]] = []
-        # Bytes read of topics that have a limit of their own.
+        # Bytes read from topics that have a byte limit.
         self.limited: list[tuple[Limiter, int]] = []
         self.readable_bytes = 0
-        # Number of partitions with records, of what it was extended with.
+        # Number of partitions that got records in `extend`.
         self.slices = 0
         self.watched: list[Partition] = []
         self.must_answer = False
@@ -44,7 +44,7 @@ class FetchReadResult:
         usage: UsageCounter | None,
         limiter: Limiter | None,
     ) -> None:
-        """Appends a topic of the answer, with the results of its partitions."""
+        """Appends a topic of the response, with the results of its partitions."""
         self.answers.append((key, results))
         if topic_bytes:
             self.readable_bytes += topic_bytes
@@ -53,7 +53,7 @@ class FetchReadResult:
                 self.limited.append((limiter, topic_bytes))
 
     def extend(self, later: FetchReadResult, goes_on: bool) -> None:
-        """Appends what was read later. With `goes_on` its first topic continues the last one of this result."""
+        """Appends a later result. With `goes_on`, its first topic continues the last topic of this result."""
         answers = later.answers
         if goes_on:
             self.answers[-1][1].extend(answers[0][1])
@@ -71,7 +71,7 @@ class FetchReadResult:
         self.must_answer = self.must_answer or later.must_answer
 
     def release(self) -> None:
-        """Closes the slices of files that the result holds."""
+        """Closes the file slices of the result."""
         for _, results in self.answers:
             for result in results:
                 if result[6] is not None:

@@ -1,4 +1,4 @@
-"""Reads the partitions of a client's Fetch: whole batches, straight from the log (WIRE-27 to 29)."""
+"""Reads the partitions of a client's Fetch: whole batches as they are in the log (WIRE-27 to 29)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from brokers.engine.protocol.fast_codec_fetch import PartitionWanted, TopicWante
 from brokers.engine.records.compression import ZSTD
 from brokers.engine.throttling.charging import fetch_cap_bytes
 
-# Clients before this version cannot inflate zstd; a topic that forces it has nothing for them.
+# First version whose clients can decompress zstd; older ones get an error from topics with `compression.type=zstd`.
 ZSTD_FROM: Final = 10
 
 
@@ -29,10 +29,10 @@ def read(
     wait: bool,
     nothing_yet: bool = True,
 ) -> FetchReadResult:
-    """Reads `topics`, which are some of the request's, in their order.
+    """Reads `topics`, a subset of the request's topics, in their order.
 
-    With `nothing_yet` the first partition that has records gives a whole batch, however large. With `wait` the loop
-    waits for the disk.
+    With `nothing_yet` the first partition that has records returns a whole batch of any size. With `wait` the event
+    loop waits for the disk.
     """
     storage, frame, version = request.session.storage, request.frame, request.version
     by_id = request.names_ids
@@ -57,12 +57,12 @@ def read(
                 continue
             partition = route.partitions.get(index)
             if partition is None:
-                found = route.find(index, storage)
-                if isinstance(found, int):
-                    read_result.must_answer |= found != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    results.append((index, found, -1, -1, -1, 0, None))
+                resolved = route.find(index, storage)
+                if isinstance(resolved, int):
+                    read_result.must_answer |= resolved != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    results.append((index, resolved, -1, -1, -1, 0, None))
                     continue
-                partition = found
+                partition = resolved
             if (
                 last_fetched_epoch >= 0
                 or partition_bytes_max < 0
@@ -106,8 +106,8 @@ def read(
 def _resolve_read(
     request: FetchRequest, read_result: FetchReadResult, partition: Partition, key: bytes, wanted: PartitionWanted
 ) -> tuple[int, int]:
-    """Returns an error code and the offset to read from, for what few requests ask: a negative limit, records that the
-    version's clients cannot read, another topic's id, a known epoch.
+    """Returns an error code and the offset to read from, for the rare cases: a negative limit, records that the
+    version's clients cannot read, the id of another topic, a last fetched epoch.
     """
     _, _, offset, last_fetched_epoch, _, partition_bytes_max = wanted
     if min(request.frame.max_bytes, partition_bytes_max) < 0:

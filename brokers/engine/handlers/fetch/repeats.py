@@ -1,5 +1,5 @@
-"""Partitions that a Fetch names more than once. As in Apache Kafka the last entry counts, in the place of the first,
-and there is one answer: a partition is read and watched once, however often a request names it.
+"""Removes repeated partitions from a Fetch. As in Apache Kafka the last entry counts, at the position of the first, so
+that a partition is read and watched once, however often a request names it.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from brokers.engine.protocol.fast_codec_fetch import PartitionWanted, TopicWante
 from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others
 
-# By topic name or id, and partition.
+# Last entry of each partition, by topic name or id and partition index.
 Latest = dict[tuple[bytes, int], PartitionWanted]
 
 
 def without_repeats(frame: FetchFrame) -> FetchFrame:
-    """The frame with each partition once. Topics in a row that are the same become one, as in Kafka's answer."""
+    """Returns the frame with each partition once. Adjacent entries of one topic are merged, as in Kafka's response."""
     if not has_repeats(frame.topics):
         return frame
     return frame._replace(topics=_grouped(_latest(frame.topics)))
 
 
 async def without_repeats_in_turns(frame: FetchFrame) -> FetchFrame:
-    """Does the work of `without_repeats` for a frame of very many partitions, with others served in between."""
+    """Does the work of `without_repeats` for a frame with many partitions, and serves other requests in between."""
     if not has_repeats(frame.topics):
         return frame
     await yield_to_others()
@@ -55,7 +55,7 @@ def _grouped(latest: Latest) -> list[TopicWanted]:
 
 
 async def without_repeats_of_old(request: FetchRequest) -> None:
-    """Changes a request of an old version in the same way, in turns."""
+    """Removes repeated partitions from a request of an old version, and serves other requests in between."""
     latest: dict[tuple[str, int], FetchPartition] = {}
     count = 0
     time_slice = TimeSlice()

@@ -1,4 +1,4 @@
-"""A client's Fetch as it is decoded, and the decision whether it has to wait (WIRE-27)."""
+"""A client's decoded Fetch, and the decision if it has to wait (WIRE-27)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from brokers.engine.protocol.fast_codec import FetchFrame
 from brokers.engine.throttling.charging import fetch_cap_bytes
 
 TOPIC_IDS_FROM: Final = 13
-# A request that names no more partitions than these is kept without a look at how many there are.
+# Requests with up to this number of partitions may wait, however many partitions the instance has.
 DELAYED_UNCOUNTED_MAX: Final = 1_000
 
 
 class FetchRequest:
-    """A Fetch from version 4 on that a client sent."""
+    """A client's Fetch from version 4 on."""
 
     __slots__ = ("client_id", "correlation_id", "frame", "session", "version")
 
@@ -35,28 +35,28 @@ class FetchRequest:
 
     @property
     def names_ids(self) -> bool:
-        """True if the topics of the request are ids, not names."""
+        """True if the request names its topics by id."""
         return self.version >= TOPIC_IDS_FROM
 
     def client(self) -> Client:
-        """Returns the client in the cluster as it is now: the request may have waited."""
+        """Returns the client with the current state of the cluster: the request may have waited."""
         return self.session.client(self.client_id)
 
     def limit_bytes(self, client: Client) -> int:
-        """Returns how many bytes of records one answer has at most."""
+        """Returns the maximum number of bytes of records in the response."""
         most = min(self.frame.max_bytes, self.session.storage.fetch_bytes_max)
         return fetch_cap_bytes(client.consume_limiters, most)
 
     def missing_bytes(self, client: Client, result: FetchReadResult, limit_bytes: int) -> int:
-        """Returns how many more bytes must be readable before the request is answered, 0 if it does not wait."""
+        """Returns the number of bytes that must become readable before the response, 0 if the request does not wait."""
         frame = self.frame
         wanted_bytes = min(frame.min_bytes, limit_bytes)
         missing_bytes = wanted_bytes - result.readable_bytes
         if missing_bytes <= 0 or frame.max_wait_ms <= 0 or result.must_answer or not result.watched:
             return 0
         if result.readable_bytes:
-            asked = _read_without_error(client, frame, result)
-            missing_bytes = 0 if asked is None else bytes_still_missing(asked, frame.isolation, wanted_bytes)
+            readable = _read_without_error(client, frame, result)
+            missing_bytes = 0 if readable is None else bytes_still_missing(readable, frame.isolation, wanted_bytes)
         if missing_bytes and may_be_delayed(sum([len(wanted) for _, wanted in frame.topics]), client.view):
             return missing_bytes
         return 0
@@ -65,10 +65,10 @@ class FetchRequest:
 def _read_without_error(
     client: Client, frame: FetchFrame, result: FetchReadResult
 ) -> list[tuple[Partition, int, int]] | None:
-    """Returns the partitions that were read without an error, each with the offset and the most bytes that are wanted
-    of it; None if a topic is not what it was when it was read.
+    """Returns the partitions that were read without an error, each with its offset and its maximum number of bytes;
+    None if a topic changed since the read.
     """
-    asked = []
+    readable = []
     for (key, wanted), (_, partition_results) in zip(frame.topics, result.answers, strict=True):
         route = client.consume_routes.get(key)
         if route is None:
@@ -76,15 +76,15 @@ def _read_without_error(
         for (index, _, offset, _, _, bytes_max), partition_result in zip(wanted, partition_results, strict=True):
             partition = route.partitions.get(index)
             if not partition_result[1] and partition is not None:
-                asked.append((partition, offset, bytes_max))
-    return asked
+                readable.append((partition, offset, bytes_max))
+    return readable
 
 
 def may_be_delayed(partition_count: int, view: View) -> bool:
-    """Returns True if a fetch of this number of partitions may wait.
+    """True if a fetch of this number of partitions may wait.
 
-    One that names more than there are names some again and again, or none of them. Thousands of such requests, kept
-    until their wait is over, would be all the memory there is.
+    A request that names more partitions than the instance has repeats some, or names unknown ones. Thousands of such
+    requests would use up the memory while they wait.
     """
     if partition_count <= DELAYED_UNCOUNTED_MAX or view.instance_id is None:
         return True
@@ -92,11 +92,12 @@ def may_be_delayed(partition_count: int, view: View) -> bool:
 
 
 def bytes_still_missing(asked: Iterable[tuple[Partition, int, int]], isolation: int, wanted_bytes: int) -> int:
-    """Returns how many more bytes must be readable until a fetch of `asked` need not wait, 0 if it need not.
+    """Returns the number of bytes that must become readable before a fetch of `asked` is answered, 0 if it need not
+    wait.
 
-    `asked` has the partitions whose answer has no error, each with the offset and the most bytes that are wanted of it.
-    What is there counts, not what one answer holds, which ends with a segment and between two batches. A reader of an
-    older segment than the one in which its records end does not wait at all.
+    `asked` has the partitions without an error, each with its offset and its maximum number of bytes. All readable
+    bytes count, also beyond one response, which ends at a segment's end and between two batches. A reader of an older
+    segment than the one in which its records end does not wait.
     """
     for partition, offset, bytes_max in asked:
         limit = partition.limit(isolation)

@@ -1,4 +1,4 @@
-"""Fetches that are answered without a read for a client: those that are wrong as a whole, and those of followers."""
+"""Fetches that are answered without a read for a client: invalid requests, and those of followers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FULL_FETCH_EPOCHS: Final = (0, -1)
 
 
 def answer_special(session: Session, raw: RawRequest, frame: FetchFrame) -> bool:
-    """Answers a follower's request, and one that is wrong as a whole. Returns False for all others."""
+    """Answers a follower's request or an invalid one. Returns False for all others."""
     if not 0 <= frame.isolation <= READ_COMMITTED:
         answer_in_turns(session, int(ApiKey.FETCH), raw.client_id, _refuse(session, raw, frame))
     elif frame.replica_id >= 0:

@@ -1,1 +1,1 @@
-"""Members of groups, and how a handler asks a coordinator."""
+"""Calls of group members, and requests of handlers to coordinators."""

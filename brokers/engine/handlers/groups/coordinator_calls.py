@@ -1,4 +1,4 @@
-"""How a handler asks a coordinator: at once where it can be answered at once, else with something to await."""
+"""Requests of handlers to coordinators: answered synchronously where possible, else with an awaitable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Operation = Callable[[Any, Now, Ticket], CoordinatorResult]
 
 
 class Asker(NamedTuple):
-    """Who may lose its right while it waits: `denial` says so by an error code, with which it is answered."""
+    """Client that may lose its right while it waits. `denial` returns the error code with which it is then answered."""
 
     instance_id: str | None
     denial: Callable[[], int]
@@ -30,8 +30,8 @@ def ask(
     failed: Callable[[int], Any],
     asker: Asker | None = None,
 ) -> Any:
-    """The reply, or an awaitable of it. `failed(code)` makes the reply where this broker cannot decide (14, 15 or 16),
-    where a commit takes too long (7), or where `asker` may not be answered any more.
+    """Returns the reply, or an awaitable of it. `failed(code)` makes the reply if this broker cannot decide (14, 15 or
+    16), if a commit takes too long (7), or if `asker` lost its right.
     """
     if runtime is None:
         return failed(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -41,7 +41,7 @@ def ask(
 def ask_at(
     services: BrokerServices, runtime: Runtime[Any], index: int, operation: Operation, failed: Callable[[int], Any]
 ) -> Any:
-    """As `ask`, of everything in one partition of the state topic."""
+    """Does the work of `ask` for an operation on a whole partition of the state topic."""
     return _asked(services, failed, lambda ticket: runtime.perform_at(index, operation, ticket))
 
 
@@ -58,7 +58,7 @@ def _asked(
 
 
 class _Later:
-    """The reply, once it is there; a future only for those who wait."""
+    """A reply that may arrive later; it makes a future only if one is awaited."""
 
     __slots__ = ("_future", "_loop")
 
@@ -91,5 +91,5 @@ async def _waited_with_right(access: AccessServices, ticket: Ticket, later: _Lat
             ticket.fail(code)
 
     with access.waiting_calls.holding(asker.instance_id, check):
-        check()  # it was asked in a turn before
+        check()  # the request was made in an earlier turn
         return await _waited(ticket, later)

@@ -1,9 +1,9 @@
-"""Beyond the instance's brokers: some brokers of a cluster serve an instance, and any of them may coordinate its groups
-and transactions. FindCoordinator then names a broker of the instance, and that one passes on what is for the
-coordinator, over the internal listener and in the client's name (CKA-5).
+"""Forwarding to coordinators outside of an instance's brokers. Some brokers of a cluster serve an instance, and any
+broker may coordinate its groups and transactions. FindCoordinator then returns a broker of the instance, which forwards
+the calls to the coordinator, over the internal listener and in the client's name (CKA-5).
 
-When the coordinator does not answer, the call is answered here as by any broker that does not coordinate: 16, and the
-client looks for the coordinator again.
+If the coordinator does not answer, the call fails with NOT_COORDINATOR (16), and the client looks for the coordinator
+again.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from brokers.engine.handlers.services import ForwardingFailed
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.scheduling.time_slice import TimeSlice
 
-# Version 0 of these is about ZooKeeper, which every broker asks itself.
+# Version 0 of the offset calls uses ZooKeeper, which every broker reads itself.
 _OFFSETS_FROM: Final = 1
 MANY_GROUPS_FROM: Final = 8
-# From there on it is a call of brokers, about many transactions.
+# First version of AddPartitionsToTxn that only brokers send, for many transactions.
 _MANY_TRANSACTIONS_FROM: Final = 4
-# Of one call, that are passed on together.
+# Maximum number of ids of one call that are forwarded in one request.
 IDS_AT_ONCE_MAX: Final = 200
 
 
@@ -48,7 +48,7 @@ def single_transactional_id(call: Call, request: Any) -> str | None:
 
 
 class ToCoordinator(NamedTuple):
-    """Forwards a whole request to the coordinator of the one id it is about; an id of None has none."""
+    """Forwards a whole request to the coordinator of its single id, which `id_of` returns; None stands for no id."""
 
     kind: int
     id_of: Callable[[Call, Any], str | None]
@@ -66,7 +66,7 @@ class ToCoordinator(NamedTuple):
 
 
 class ToEachCoordinator(NamedTuple):
-    """Splits a request about many ids by their coordinators, and joins the results in the order of the request."""
+    """Splits a request for many ids by their coordinators, and joins the results in the order of the request."""
 
     kind: int
     ids: ListField
@@ -79,7 +79,7 @@ class ToEachCoordinator(NamedTuple):
             return False
         items = self.ids.get(request)
         if len(items) > IDS_AT_ONCE_MAX:
-            return True  # to look at all of them takes turns
+            return True  # more ids are checked in turns
         return any(_target(call, self.kind, self.id_of_item(item)) != NO_BROKER for item in items)
 
     async def answer(self, call: Call, request: Any, answer_here: AnswerHere) -> Any:
@@ -99,7 +99,7 @@ class ToEachCoordinator(NamedTuple):
             return share
 
         async def answers(target: int, items: list[Any]) -> list[Any]:
-            # Some at a time: another broker's answers are decoded at once.
+            # Limited parts, since another broker's response is decoded in one turn.
             begins = range(0, len(items), IDS_AT_ONCE_MAX)
             return [await _there(answer_here, call, target, part(items[at : at + IDS_AT_ONCE_MAX])) for at in begins]
 
@@ -128,7 +128,7 @@ class ToEachCoordinator(NamedTuple):
 
 
 class ToAllCoordinators(NamedTuple):
-    """Asks every coordinator of the cluster for all it has, in a call that lists everything."""
+    """Asks every coordinator of the cluster, for a call that lists everything."""
 
     results: ListField
     id_of_result: Callable[[Any], str]
@@ -137,7 +137,7 @@ class ToAllCoordinators(NamedTuple):
         return _is_partial(call)
 
     async def answer(self, call: Call, request: Any, answer_here: AnswerHere) -> Any:
-        """Results of this broker, and those of brokers outside the instance for which this one stands in."""
+        """Returns the results of this broker, and those of brokers outside the instance that this one stands in for."""
         view = call.view
         response = await answer_here(call, request)
         results = list(self.results.get(response))
@@ -148,7 +148,7 @@ class ToAllCoordinators(NamedTuple):
         )
         for other in others:
             if isinstance(other, ForwardingFailed):
-                # Clients ask again for this.
+                # An error that clients retry.
                 response.error_code = response.error_code or int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             elif isinstance(other, BaseException):
                 raise other
@@ -163,7 +163,7 @@ class ToAllCoordinators(NamedTuple):
 
 
 class ByVersion(NamedTuple):
-    """Forwards in one way before a version of the call, and in another one from it on."""
+    """Forwards in one way before version `changed_in` of the call, and in another way from it on."""
 
     changed_in: int
     before: Forwarding
@@ -180,7 +180,7 @@ class ByVersion(NamedTuple):
 
 
 def _is_partial(call: Call) -> bool:
-    """Returns True if brokers outside the instance, which this one serves, may coordinate for it."""
+    """True if brokers outside the instance may coordinate for it."""
     view = call.view
     return (
         view.instance_id is not None
@@ -191,7 +191,7 @@ def _is_partial(call: Call) -> bool:
 
 
 def _target(call: Call, kind: int, id: str) -> int:
-    """The broker to which this one passes on what is about `id`; NO_BROKER: to none."""
+    """Returns the broker that calls about `id` are forwarded to; NO_BROKER for none."""
     internal_id = call.view.namespace.internal_id(id)
     leader = coordinator_of(call.services, kind, internal_id)
     if leader == NO_LEADER or leader in call.view.endpoints or not _forwards(call, internal_id):
@@ -205,8 +205,8 @@ def _forwards(call: Call, internal_id: str) -> bool:
 
 
 async def _send(call: Call, broker_id: int, request: Any) -> Any:
-    """Raises ForwardingFailed."""
-    assert call.services.coordination.forwarder is not None, "asked before"
+    """Sends the request to another broker. Raises ForwardingFailed."""
+    assert call.services.coordination.forwarder is not None, "checked before"
     return await call.services.coordination.forwarder(
         broker_id, call.view.principal, call.address, call.client_id, call.api_key, call.version, request
     )

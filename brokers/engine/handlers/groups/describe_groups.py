@@ -1,4 +1,4 @@
-"""DescribeGroups and ListGroups: what groups look like to their owner (GRP-29, CKA-16)."""
+"""DescribeGroups and ListGroups: groups as their owner sees them (GRP-29, CKA-16)."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from brokers.engine.protocol.messages.groups import (
 )
 from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others
 
-# Read, delete, describe, as bits by operation number: all that a group has.
+# READ, DELETE and DESCRIBE as bits by operation number: all operations on groups.
 GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8))
 CLASSIC: Final = "classic"
-# Groups described in one call. Beyond: INVALID_REQUEST.
+# Maximum number of groups described in one call; further ones get INVALID_REQUEST.
 DESCRIBED_MAX: Final = 10_000
-# Those of which a record is still on its way are waited for together, a task for each.
+# Groups with records that are not yet replicated are awaited together, with a task for each.
 DESCRIBED_PER_TURN_MAX: Final = 50
 
 
 def describe_groups(call: Call, request: DescribeGroupsRequest) -> Any:
-    """At once, unless a group's record is still on its way to the followers."""
+    """Answers synchronously, unless a record of a group is not yet replicated."""
     if len(request.groups) > DESCRIBED_PER_TURN_MAX:
         return _describe_many(call, request)
     replies = [
@@ -64,7 +64,7 @@ async def _describe_many(call: Call, request: DescribeGroupsRequest) -> Describe
 
 
 def lines_described(response: DescribeGroupsResponse) -> int:
-    """How long an answer is."""
+    """Returns the length of a response in groups and members."""
     return sum(1 + len(group.members) for group in response.groups)
 
 
@@ -123,8 +123,8 @@ def _described(call: Call, request: DescribeGroupsRequest, replies: list[Describ
 
 
 def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
-    """Those that are coordinated here; a client asks every broker. Who may not describe the cluster sees those that it
-    may describe.
+    """Lists the groups that this broker coordinates; a client asks every broker. Without DESCRIBE on the cluster, the
+    list has the groups that the client may describe.
     """
     listed = _listed(call, request)
     if call.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.DESCRIBE):

@@ -1,6 +1,6 @@
-"""FindCoordinator: who looks after a group or a transactional id (GRP-1…3, TXN-1, CKA-6).
+"""FindCoordinator: the coordinator of a group or a transactional id (GRP-1…3, TXN-1, CKA-6).
 
-The topic that coordinators keep their state in is made when somebody first asks for one of them.
+The state topic of the coordinators is created at the first request for one of them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _too_many(key: str) -> Coordinator:
 
 
 def coordinator_of(services: BrokerServices, key_type: int, internal_id: str) -> int:
-    """The broker that leads the partition where this id is kept, -1 when there is none."""
+    """Returns the broker that leads the id's partition of the state topic, -1 if there is none."""
     topic = services.metadata.current.image.topics.get(_state_topic(services.coordination, key_type).name)
     if topic is None or topic.deleting or not topic.partitions:
         return NO_LEADER
@@ -96,8 +96,8 @@ def _find(call: Call, key_type: int, key: str) -> Coordinator:
 
 
 def forwarding_endpoint(view: View, internal_id: str) -> Endpoint | None:
-    """The broker of the instance that passes on what is for a coordinator beyond them (`forwarding`), the same one
-    whoever is asked; None: none lives.
+    """Returns the broker of the instance that forwards to a coordinator outside of it (`coordinator_forwarding`), the
+    same one from every broker; None if none is alive.
     """
     live = list(view.endpoints.values())
     return live[partition_of(internal_id, len(live))] if live else None
@@ -109,7 +109,7 @@ def _state_topic(coordination: CoordinatorServices, key_type: int) -> StateTopic
 
 
 def make_ready(services: BrokerServices, key_type: int) -> str:
-    """Has the state topic made if it is not there; says what the client waits for."""
+    """Creates the state topic if it does not exist. Returns a message that says what the client waits for."""
     wanted = _state_topic(services.coordination, key_type)
     image = services.metadata.current.image
     if wanted.name in image.topics:

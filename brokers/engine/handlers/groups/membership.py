@@ -1,5 +1,5 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: the calls of members (GRP-4…20). Group ids are the tenant's outside
-and internal inside (CKA-16), so that nobody reaches another instance's groups.
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: the calls of group members (GRP-4…20). Group ids are prefixed
+internally (CKA-16), so that no client reaches the groups of another instance.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def join_group(call: Call, request: JoinGroupRequest) -> Any:
     static = request.group_instance_id
     session_ms = request.session_timeout_ms
     group_id = call.view.namespace.internal_id(request.group_id)
-    asked = JoinRequest(
+    join = JoinRequest(
         group_id,
         request.member_id,
         static,
@@ -75,7 +75,7 @@ def join_group(call: Call, request: JoinGroupRequest) -> Any:
         call,
         request.group_id,
         group_id,
-        lambda machine, now, ticket: machine.join(now, ticket, asked),
+        lambda machine, now, ticket: machine.join(now, ticket, join),
         failed,
         answer,
     )
@@ -86,7 +86,7 @@ def _joined(version: int, reply: JoinReply) -> JoinGroupResponse:
         error_code=reply.error,
         generation_id=reply.generation,
         protocol_type=reply.protocol_type,
-        # Before it could be null, none was "".
+        # "" stood for no protocol before the field was nullable.
         protocol_name=(reply.protocol or None) if version >= _NULL_PROTOCOL_FROM else (reply.protocol or ""),
         leader=reply.leader,
         skip_assignment=reply.skip_assignment,
@@ -102,7 +102,7 @@ def _joined(version: int, reply: JoinReply) -> JoinGroupResponse:
 
 def sync_group(call: Call, request: SyncGroupRequest) -> Any:
     def failed(code: int) -> SyncReply:
-        # Clients do not expect 14 here. What was being agreed on is lost with the former coordinator: join again.
+        # Clients do not expect 14 here. The rebalance is lost with the former coordinator, so members rejoin.
         return sync_refused(ErrorCode.REBALANCE_IN_PROGRESS if code == _LOADING else code)
 
     def answer(reply: SyncReply) -> SyncGroupResponse:
@@ -116,7 +116,7 @@ def sync_group(call: Call, request: SyncGroupRequest) -> Any:
     if call.version >= _PROTOCOL_NAMED_FROM and (request.protocol_type is None or request.protocol_name is None):
         return answer(sync_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     group_id = call.view.namespace.internal_id(request.group_id)
-    asked = SyncRequest(
+    sync = SyncRequest(
         group_id,
         request.generation_id,
         request.member_id,
@@ -129,7 +129,7 @@ def sync_group(call: Call, request: SyncGroupRequest) -> Any:
         call,
         request.group_id,
         group_id,
-        lambda machine, now, ticket: machine.sync(now, ticket, asked),
+        lambda machine, now, ticket: machine.sync(now, ticket, sync),
         failed,
         answer,
     )
@@ -137,7 +137,7 @@ def sync_group(call: Call, request: SyncGroupRequest) -> Any:
 
 def heartbeat(call: Call, request: HeartbeatRequest) -> Any:
     def failed(code: int) -> int:
-        # While the group is being loaded its members are given the benefit of the doubt (GRP-4).
+        # Members keep their sessions while the group is loaded (GRP-4).
         return 0 if code == _LOADING else code
 
     group_id = call.view.namespace.internal_id(request.group_id)
@@ -199,8 +199,8 @@ def _ask(
     failed: Callable[[int], Any],
     answer: Callable[[Any], Any],
 ) -> Any:
-    """The response at once, as for nearly every heartbeat, or an awaitable of it. Members are of groups with a name
-    (GRP-4), and may read in the group at every call and for as long as it waits: who loses the right leaves.
+    """Returns the response, as for nearly every heartbeat, or an awaitable of it. A group has a name (GRP-4). A member
+    needs READ on the group at every call and during the wait: a member that loses it is removed.
     """
     asker = Asker(call.view.instance_id, lambda: call.denial(ResourceType.GROUP, shown_id))
     denied = asker.denial()

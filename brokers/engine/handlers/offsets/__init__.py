@@ -1,1 +1,1 @@
-"""Committed offsets of groups."""
+"""Calls about the committed offsets of groups."""

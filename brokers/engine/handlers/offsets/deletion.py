@@ -1,4 +1,4 @@
-"""OffsetDelete and DeleteGroups: an owner takes back what a group has committed, or the group (GRP-27)."""
+"""OffsetDelete and DeleteGroups: deletes committed offsets of a group, or the whole group (GRP-27)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from brokers.engine.protocol.messages.offsets import (
 from brokers.engine.scheduling.time_slice import TimeSlice
 
 GROUPS_PER_REQUEST_MAX: Final = 10_000
-# Each is an append; they are waited for together.
+# Deletions that are awaited together; each is an append.
 GROUPS_AT_ONCE: Final = 50
 
 
 async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    """What is wrong with the group is the answer for all of it."""
+    """Deletes offsets. An error of the group is the result of the whole request."""
     lines: PartitionResults[OffsetDeleteResponsePartition, OffsetDeleteRequestPartition] = PartitionResults(
         call, request.topics, lambda index, code: OffsetDeleteResponsePartition(partition_index=index, error_code=code)
     )
@@ -73,7 +73,7 @@ async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroup
 
 
 def _delete(call: Call, name: str) -> int | Awaitable[int]:
-    """At once where nothing has to be written."""
+    """Deletes a group, synchronously if nothing has to be written."""
     group_id = call.view.namespace.internal_id(name)
     refusal = call.denial(ResourceType.GROUP, name) or id_refusal(group_id)
     if refusal:

@@ -1,6 +1,6 @@
-"""Version 0 of OffsetCommit and OffsetFetch: offsets in ZooKeeper, without groups and without leaders (GRP-40, DEC-10).
+"""Version 0 of OffsetCommit and OffsetFetch: offsets in ZooKeeper, without groups and leaders (GRP-40, DEC-10).
 
-Any broker answers. Only the connection that asked waits for ZooKeeper.
+Any broker answers. Only the requesting connection waits for ZooKeeper.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import OffsetCommitRequestPartition
 from brokers.engine.scheduling.time_slice import TimeSlice
 
-# Partitions of one request that are looked up in ZooKeeper.
+# Maximum number of partitions of one request.
 PARTITIONS_MAX: Final = 10_000
-# That cost as much as one change of a topic's configuration.
+# Number of partitions whose commit costs as much as one change of a topic's configuration.
 PARTITIONS_PER_CHANGE: Final = 10
 
 Wanted = Sequence[tuple[str, Sequence[int]]]
 
 
 async def commit(call: Call, group_id: str, wanted: Sequence[tuple[str, OffsetCommitRequestPartition]]) -> list[int]:
-    """An error code for each."""
+    """Commits offsets. Returns an error code for each partition."""
     services = call.services
     if not group_id or len(wanted) > PARTITIONS_MAX:
         code = ErrorCode.INVALID_REQUEST if group_id else ErrorCode.INVALID_GROUP_ID
@@ -50,7 +50,7 @@ async def commit(call: Call, group_id: str, wanted: Sequence[tuple[str, OffsetCo
 
 
 async def fetch(call: Call, group_id: str, wanted: Wanted) -> list[tuple[str, list[Fetched]]]:
-    """By topic as the client calls it. What was never committed is an error in this version."""
+    """Returns offsets by the client's topic names. A partition without an offset has an error in this version."""
     if sum(len(indexes) for _, indexes in wanted) > PARTITIONS_MAX:
         return await all_refused(wanted, int(ErrorCode.INVALID_REQUEST))
     keys, refused = await _readable(call, wanted)
@@ -78,7 +78,7 @@ async def fetch(call: Call, group_id: str, wanted: Wanted) -> list[tuple[str, li
 
 
 async def all_refused(wanted: Wanted, code: int) -> list[tuple[str, list[Fetched]]]:
-    """Every partition with the same error."""
+    """Returns the same error for every partition."""
     time_slice = TimeSlice()
     topics = []
     for name, indexes in wanted:
@@ -92,7 +92,7 @@ async def all_refused(wanted: Wanted, code: int) -> list[tuple[str, list[Fetched
 
 
 async def _readable(call: Call, wanted: Wanted) -> tuple[dict[PartitionKey, PartitionKey], dict[PartitionKey, int]]:
-    """What may be looked up, by what the client calls it; and why the rest may not."""
+    """Returns the keys of partitions that may be read, by the client's names, and the error codes of the others."""
     view = call.view
     keys: dict[PartitionKey, PartitionKey] = {}
     refused: dict[PartitionKey, int] = {}

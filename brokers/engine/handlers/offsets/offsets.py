@@ -1,7 +1,6 @@
-"""OffsetCommit and OffsetFetch: how far the members of a group have come (GRP-21…23).
+"""OffsetCommit and OffsetFetch: committed offsets of groups (GRP-21…23).
 
-Group ids and topics are the instance's own on the wire and prefixed inside (CKA-16). Version 0 of both is about
-ZooKeeper: `offsets_legacy`.
+Group ids and topics are prefixed internally (CKA-16). Version 0 of both calls uses ZooKeeper (`offsets.legacy`).
 """
 
 from __future__ import annotations
@@ -40,25 +39,25 @@ from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others
 from instances import naming
 
 LEGACY_VERSION: Final = 0
-# From these versions on the answer has an error code for all of it, and a request may name several groups.
+# First versions whose response has an error code for the whole request, and whose request may name several groups.
 ONE_ERROR_FROM: Final = 2
 MANY_GROUPS_FROM: Final = 8
-# aiokafka asks in versions up to this one and looks for errors in partitions alone. An answer without lines is to it
-# that nothing was committed, and it would start over at one end of the log.
+# aiokafka uses versions up to this one and reads only the errors of partitions. It takes a response without partitions
+# for "nothing committed", and would start over at one end of the log.
 ERRORS_IN_LINES_UNTIL: Final = 3
 _ASK_AGAIN: Final = (int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), int(ErrorCode.NOT_COORDINATOR))
 GROUPS_PER_REQUEST_MAX: Final = 10_000
-# That are waited for together.
+# Number of groups that are awaited together.
 GROUPS_TOGETHER_MAX: Final = 50
 
-# Topics as the client calls them, with the partitions it wants; None: all there are.
+# Requested partitions by the client's topic names; None for all.
 Wanted = Sequence[tuple[str, Sequence[int]]] | None
 PositionsOrFetched = Union[Positions, list[Fetched], "_Joined"]
 Found = Sequence[tuple[str, PositionsOrFetched]]
 
 
 def id_refusal(internal_id: str) -> int:
-    """Why there can be no such group, 0 if there can."""
+    """Returns the error code of an invalid group id, 0 if it is valid."""
     return int(ErrorCode.INVALID_GROUP_ID) if len(internal_id.encode()) > GROUP_ID_BYTES_MAX else 0
 
 
@@ -138,21 +137,21 @@ def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse
         wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
     if call.version == LEGACY_VERSION:
         return _fetch_from_zookeeper(call, request.group_id, wanted or [])
-    asked = _Asked(call, request.group_id, wanted, request.require_stable, DuplicateLimits())
-    reply = asked.in_turns() if asked.is_long else asked.reply()
+    lookup = _OffsetLookup(call, request.group_id, wanted, request.require_stable, DuplicateLimits())
+    reply = lookup.in_turns() if lookup.is_long else lookup.reply()
     if isinstance(reply, Awaitable):
-        return _fetch_later(call, asked, reply)
-    return _fetched(call, asked, *reply)
+        return _fetch_later(call, lookup, reply)
+    return _fetched(call, lookup, *reply)
 
 
-async def _fetch_later(call: Call, asked: _Asked, reply: Awaitable[tuple[int, Found]]) -> OffsetFetchResponse:
+async def _fetch_later(call: Call, asked: _OffsetLookup, reply: Awaitable[tuple[int, Found]]) -> OffsetFetchResponse:
     error, found = await reply
     if error and _is_in_lines(call, error):
         found = await legacy.all_refused(asked.wanted or (), error)
     return OffsetFetchResponse(error_code=error, topics=await _lined_topics(found), groups=[])
 
 
-def _fetched(call: Call, asked: _Asked, error: int, found: Found) -> OffsetFetchResponse:
+def _fetched(call: Call, asked: _OffsetLookup, error: int, found: Found) -> OffsetFetchResponse:
     if error and _is_in_lines(call, error):
         found = [
             (name, [Fetched(index, NO_OFFSET, -1, "", error) for index in indexes])
@@ -166,7 +165,7 @@ def _fetched(call: Call, asked: _Asked, error: int, found: Found) -> OffsetFetch
 
 
 def _is_in_lines(call: Call, error: int) -> bool:
-    """A client of the first version looks for the error in each of its partitions, and some later ones do."""
+    """True if each partition has to repeat the error: clients of version 1, and some later ones, look there."""
     return call.version < ONE_ERROR_FROM or (call.version <= ERRORS_IN_LINES_UNTIL and error in _ASK_AGAIN)
 
 
@@ -180,7 +179,7 @@ async def _lined_topics(found: Iterable[tuple[str, PositionsOrFetched]]) -> list
 
 
 def partitions_fetched(response: OffsetFetchResponse) -> int:
-    """How long an answer is."""
+    """Returns the length of a response in topics, partitions and groups."""
     lines = sum(1 + len(topic.partitions) for topic in response.topics)
     lines += max(len(response.groups) - 1, 0)
     return lines + sum(1 + len(topic.partitions) for group in response.groups for topic in group.topics)
@@ -201,9 +200,9 @@ async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchR
             replies.append((group.group_id, (int(ErrorCode.INVALID_REQUEST), [])))
             continue
         wanted = None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
-        asked = _Asked(call, group.group_id, wanted, request.require_stable, repeated)
-        # What is long is looked up here, since a task of its own would have no turns.
-        replies.append((group.group_id, await asked.in_turns() if asked.is_long else asked.reply()))
+        lookup = _OffsetLookup(call, group.group_id, wanted, request.require_stable, repeated)
+        # A long group is looked up here, since a task of its own would have no turns.
+        replies.append((group.group_id, await lookup.in_turns() if lookup.is_long else lookup.reply()))
     groups += await _fetched_groups(replies)
     return OffsetFetchResponse(groups=groups, topics=[])
 
@@ -211,7 +210,7 @@ async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchR
 async def _fetched_groups(
     replies: Sequence[tuple[str, tuple[int, Found] | Awaitable[tuple[int, Found]]]],
 ) -> list[OffsetFetchResponseGroup]:
-    """Those that have to wait do so together."""
+    """Returns the groups' results; groups that have to wait are awaited together."""
     later = [reply for _, reply in replies if isinstance(reply, Awaitable)]
     late = iter(await asyncio.gather(*later))
     time_slice = TimeSlice()
@@ -228,7 +227,7 @@ async def _fetched_groups(
 
 
 class Lined:
-    """The lines of a topic as an encoder wants them, made when it comes to them: a group may have 100,000."""
+    """Results of a topic for the encoder, generated as it reads them: a group may have 100,000."""
 
     __slots__ = ("_found", "_of")
 
@@ -251,12 +250,12 @@ class Lined:
 
 
 def lined(of: Any, found: PositionsOrFetched) -> Any:
-    """Not the list that messages say they have; who encodes them takes it for one."""
+    """Returns the lazy results of a topic in the place of the list that the message declares."""
     return Lined(of, found)
 
 
 class _Joined:
-    """What was found of a topic in several parts."""
+    """Results of one topic that was looked up in several parts."""
 
     __slots__ = ("parts",)
 
@@ -271,8 +270,8 @@ class _Joined:
 
 
 def _parts(wanted: Sequence[tuple[str, Sequence[int]]]) -> Iterator[tuple[list[tuple[str, Sequence[int]]], bool]]:
-    """Topics in parts of so many lines, and whether the first topic of a part is the rest of the last one of the part
-    before.
+    """Splits topics into parts of `LINES_PER_TURN_MAX` lines. Yields each part, and True if its first topic continues
+    the last one of the part before.
     """
     part: list[tuple[str, Sequence[int]]] = []
     lines, goes_on = 0, False
@@ -288,8 +287,8 @@ def _parts(wanted: Sequence[tuple[str, Sequence[int]]]) -> Iterator[tuple[list[t
         yield part, goes_on
 
 
-class _Asked:
-    """What is asked about one group."""
+class _OffsetLookup:
+    """Look-up of one group's offsets."""
 
     __slots__ = ("_call", "_denied", "_group_id", "_is_excessive", "_repeated", "_stable", "is_long", "wanted")
 
@@ -302,20 +301,20 @@ class _Asked:
         self._stable = require_stable
         self._repeated = repeated
         self.wanted = wanted
-        # Whether it takes more than one turn of the loop to look everything up.
+        # True if the look-up takes more than one turn of the event loop.
         self.is_long = sum(1 + len(indexes) for _, indexes in wanted or ()) > LINES_PER_TURN_MAX
         self._is_excessive = wanted is not None and not self.is_long and repeated.are_too_many(wanted)
 
     async def in_turns(self) -> tuple[int, Found]:
-        """As `reply`, some topics at a time."""
+        """Looks up the group like `reply`, some topics at a time."""
         result: list[tuple[str, PositionsOrFetched]] = []
-        asked = copy(self)
-        self._is_excessive = asked._is_excessive = await self._repeated.are_too_many_of(self.wanted or ())
+        part_lookup = copy(self)
+        self._is_excessive = part_lookup._is_excessive = await self._repeated.are_too_many_of(self.wanted or ())
         if self._is_excessive:
             return int(ErrorCode.INVALID_REQUEST) if not self._denied else self._denied, []
         for part, goes_on in _parts(self.wanted or ()):
-            asked.wanted = part
-            reply = asked.reply()
+            part_lookup.wanted = part
+            reply = part_lookup.reply()
             error, found = await reply if isinstance(reply, Awaitable) else reply
             if error:
                 return error, []
@@ -330,7 +329,7 @@ class _Asked:
         return 0, result
 
     def reply(self) -> tuple[int, Found] | Awaitable[tuple[int, Found]]:
-        """`(error, by topic as the client calls it)`."""
+        """Returns an error code, and the results by the client's topic names; or an awaitable of both."""
         refusal = int(ErrorCode.INVALID_REQUEST) if self._is_excessive else id_refusal(self._group_id)
         refusal = self._denied or refusal
         if refusal:
@@ -349,7 +348,7 @@ class _Asked:
         return self._shown(reply)
 
     async def _shown_later(self, reply: Any) -> tuple[int, Found]:
-        """As `_shown`, of many topics some at a time."""
+        """Does the work of `_shown`; for many topics some at a time."""
         if isinstance(reply, Awaitable):
             reply = await reply
         if self.wanted is not None or isinstance(reply, int):
@@ -361,8 +360,8 @@ class _Asked:
         return 0, found
 
     def _names(self) -> list[tuple[str, Sequence[int]]]:
-        """By internal topic, without those that this client may not see. Whether a topic exists does not matter: of one
-        that does not nobody has committed anything (GRP-23).
+        """Returns the requested partitions by internal topic, without topics that the client may not see. Topics need
+        not exist: a missing one has no committed offsets (GRP-23).
         """
         namespace = self._call.view.namespace
         return [
@@ -389,7 +388,7 @@ class _Asked:
         return 0, result
 
     def _all_shown(self, reply: list[tuple[str, Positions]]) -> list[tuple[str, Positions]]:
-        """Under the names of the client. A hashed one whose topic is gone has none any more."""
+        """Returns the results under the client's topic names. Hashed names are lost with their topics."""
         view = self._call.view
         result = []
         for internal, lines in reply:

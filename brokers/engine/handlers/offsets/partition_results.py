@@ -1,4 +1,4 @@
-"""The lines of a request that names partitions of a group's topics: which are refused at once, which go on."""
+"""Results for the partitions of a group request: those rejected at once, and those passed to the coordinator."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ WantedT = TypeVar("WantedT", bound="WantedPartition")
 
 
 class PartitionResult(Protocol):
-    """Of an answer."""
+    """Result of one partition in a response."""
 
     error_code: int
 
 
 class WantedPartition(Protocol):
-    """Of a request."""
+    """A partition in a request."""
 
     partition_index: int
 
 
 class PartitionResults(Generic[ResultT, WantedT]):
-    """`by_topic` has an answering line for each partition, under the client's names. `allowed` are those that the
-    coordinator shall see: internal topic, what is asked, the line that answers it.
+    """Results of a request. `by_topic` has a result for each partition, under the client's topic names. `allowed` are
+    the partitions for the coordinator: internal topic, requested partition, and its result.
     """
 
     __slots__ = ("allowed", "by_topic")
@@ -51,15 +51,15 @@ class PartitionResults(Generic[ResultT, WantedT]):
             self.by_topic.append((wanted.name, lines))
 
     def complete(self, codes: Sequence[int]) -> None:
-        """What became of those that were allowed, in their order."""
-        for (_, _, line), code in zip(self.allowed, codes, strict=True):
-            line.error_code = code
+        """Sets the error codes of the allowed partitions, in their order."""
+        for (_, _, result), code in zip(self.allowed, codes, strict=True):
+            result.error_code = code
 
     def fail_all(self, code: int) -> None:
-        """Also what there is not."""
+        """Sets one error code for all partitions, also for those of unknown topics."""
         for _, lines in self.by_topic:
-            for line in lines:
-                line.error_code = code
+            for result in lines:
+                result.error_code = code
 
     def fail(self, code: int) -> None:
         for _, _, line in self.allowed:

@@ -1,7 +1,7 @@
-"""TxnOffsetCommit: offsets that count when a producer's transaction does (TXN-9).
+"""TxnOffsetCommit: offsets that are committed with a producer's transaction (TXN-9).
 
-The coordinator of the transaction is asked first whether the group's partition of the offsets topic belongs to it, as
-with any partition that the producer writes to (TXN-27).
+The coordinator of the transaction is asked first whether the group's partition of the offsets topic was added to it, as
+for any partition that the producer writes to (TXN-27).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from brokers.engine.protocol.messages.transactions import (
 )
 
 NO_SEQUENCE: Final = -1
-# From these versions on clients know a coordinator that is loading, and a transaction that can only be aborted.
+# First versions whose clients know a loading coordinator, and a transaction that can only be aborted.
 LOADING_FROM: Final = 2
 ABORTABLE_FROM: Final = 4
 
@@ -58,7 +58,7 @@ async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnO
 
 
 def _refusal(call: Call, request: TxnOffsetCommitRequest, group_id: str) -> int:
-    """What nobody has to be asked about."""
+    """Returns the error code that needs no coordinator, else 0."""
     groups = call.services.coordination.groups
     if not request.group_id:
         return int(ErrorCode.INVALID_GROUP_ID)
@@ -103,7 +103,7 @@ async def _commit(call: Call, request: TxnOffsetCommitRequest, group_id: str, li
 
 
 async def _verify(call: Call, request: TxnOffsetCommitRequest, group_id: str) -> tuple[int, int]:
-    """the token to append with, and why there may be no append."""
+    """Returns the verification token for the append, and the error code that forbids it."""
     services = call.services
     groups, settings = services.coordination.groups, services.coordination.settings
     if groups is None:
@@ -128,7 +128,7 @@ async def _verify(call: Call, request: TxnOffsetCommitRequest, group_id: str) ->
 
 
 def _error_for(call: Call, code: int) -> int:
-    """As clients of this version know it."""
+    """Returns the error code as clients of this version know it."""
     code = commit_error(code)
     if code in (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE):
         known = call.version >= ABORTABLE_FROM

@@ -1,1 +1,1 @@
-"""Produce: the request's stages, its delayed answer, recompression and transaction verification."""
+"""The Produce call: request stages, delayed responses, recompression and transaction verification."""

@@ -1,4 +1,4 @@
-"""The append of a Produce in place, and its answer (REP-12)."""
+"""Appends the batches of a Produce request and answers it (REP-12)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NULL_RECORDS: Final = "The record set is null."
 
 
 def append_topics(request: ProduceRequest, client: Client, topics: ProduceTopics) -> None:
-    """Appends the batches of `topics`, which are some of the request's."""
+    """Appends the batches of `topics`, a subset of the request's topics."""
     session = request.session
     detector = session.storage.stall_detector
     request.now_ms = now_ms = session.services.clock.now_ms()
@@ -36,18 +36,18 @@ def append_topics(request: ProduceRequest, client: Client, topics: ProduceTopics
         for index, records_start, records_end in wanted:
             partition = route.partitions.get(index)
             if partition is None or error or records_start < 0 or verification is not None or budget.left_bytes < 0:
-                matching = _resolve_partition(request, route, name, index, records_start)
-                if isinstance(matching, tuple):
+                resolved = _resolve_partition(request, route, name, index, records_start)
+                if isinstance(resolved, tuple):
                     request.failed = True
-                    results.append(matching)
+                    results.append(resolved)
                     continue
-                partition = matching
+                partition = resolved
             result = _append_batch(request, partition, name, index, records_start, records_end, now_ms)
-            code, base_offset, append_ms, log_start_offset, message, appended_bytes, last_offset, wrong = result
+            code, base_offset, append_ms, log_start_offset, message, appended_bytes, last_offset, record_errors = result
             if code:
                 request.failed = True
                 code = downgraded(code, ApiKey.PRODUCE, request.raw.version)
-                if wrong:
+                if record_errors:
                     if request.detailed is None:
                         request.detailed = {}
                     request.detailed[name, index] = result
@@ -66,7 +66,7 @@ def append_topics(request: ProduceRequest, client: Client, topics: ProduceTopics
 
 
 def answer(request: ProduceRequest, client: Client) -> None:
-    """Charges, then answers, waits until what was appended is committed, or answers nothing at all."""
+    """Charges the request, then responds, waits until the records are committed, or, with acks=0, sends nothing."""
     session, raw = request.session, request.raw
     request.release()
     delay_ms = request.charge_appended(client)
@@ -80,11 +80,11 @@ def answer(request: ProduceRequest, client: Client) -> None:
         else:
             session.channel.finish_without_response(delay_ms, request.mute)
     elif request.pending:
-        # Not the request itself, which holds its frame.
+        # The delayed response must not refer to the request, which holds its frame.
         response = DelayedProduceResponse(
             session, raw.version, raw.correlation_id, request.results, delay_ms, request.encoded
         )
-        # The silence begins with the answer (QUO-30), so nothing else is processed before it.
+        # The throttle delay begins with the response (QUO-30): no further request is processed before it is sent.
         DelayedProduce(
             session, request.pending, request.timeout_ms, response.frame_of, delay_ms, request.mute,
             holds_connection=delay_ms > 0,
@@ -103,7 +103,7 @@ def answer(request: ProduceRequest, client: Client) -> None:
 def _resolve_partition(
     request: ProduceRequest, route: Route, name: bytes, index: int, records_start: int
 ) -> Partition | PartitionResult:
-    """The partition at its first use, or the result that refuses it."""
+    """Returns the partition, resolved on first use, or the result that rejects it."""
     if request.verification is not None:
         refusal = request.verification.refusal(name, index)
         if refusal is not None:

@@ -1,6 +1,7 @@
-"""A Produce that has to wait, or has very many batches: one coroutine for all versions (decision 110, I.6).
+"""The asynchronous path of a Produce that has to wait or carries many batches: one coroutine for all versions
+(decision 110, I.6).
 
-Requests of very many batches are decoded and appended some at a time, and other requests come in between.
+Requests with many batches are decoded and appended in parts, and other requests are served between the parts.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from brokers.engine.protocol.fast_codec_produce import ProducePartition
 from brokers.engine.scheduling.time_slice import free_incrementally, yield_to_others
 from brokers.engine.throttling.charging import Limiter
 
-# To check and append so many bytes takes about as long as to read a partition.
+# Checking and appending this number of bytes takes about as long as reading one partition.
 BYTES_OF_WEIGHT: Final = 8 * 1024
-# Topics and partitions of an answer.
+# Maximum number of topics and partitions of a response that are encoded in one turn of the event loop.
 ENCODED_AT_ONCE_MAX: Final = 1_000
 
 
 class Stages(Protocol):
-    """The stages of a Produce in the format of its version. `append_and_answer` charges before it answers."""
+    """Stages of a Produce in the format of its version. `append_and_answer` charges the request before it responds."""
 
     session: Session
 
@@ -51,8 +52,8 @@ class Stages(Protocol):
 
 
 def start(stages: Stages) -> None:
-    """Runs the stages in a task that ends with the connection. A client that goes is charged for what it sent and what
-    was appended, which stays; one that waited for earlier debts is not.
+    """Runs the stages in a task that is cancelled when the connection closes. A client that disconnects is charged for
+    the bytes it sent and for what was appended, which stays; a client that was still waiting for earlier debt is not.
     """
     session, charges = stages.session, stages.charges
     charges.is_admitted = limiter_in_debt(session, charges.client_id, stages.limiters) is None
@@ -60,7 +61,7 @@ def start(stages: Stages) -> None:
 
 
 async def run(stages: Stages) -> None:
-    """Goes through the stages."""
+    """Runs the stages in order."""
     session, charges = stages.session, stages.charges
     if not charges.is_admitted:
         await until_paid(session, charges.client_id, stages.limiters)
@@ -68,14 +69,14 @@ async def run(stages: Stages) -> None:
     await stages.decode()
     await stages.verify()
     await stages.recompress()
-    # Others may have run into debt meanwhile.
+    # Other requests may have put the limiters into debt in the meantime.
     await until_paid(session, charges.client_id, stages.limiters)
     charges.charge_received(session.client(charges.client_id))
     await stages.append_and_answer()
 
 
 class AsyncProduce:
-    """Stages of a Produce from version 3 on; `claims` and `slow` are None if they were not looked for yet."""
+    """Stages of a Produce from version 3 on. `claims` and `slow` are None as long as they were not computed."""
 
     def __init__(self, request: ProduceRequest, claims: TransactionClaims | None, slow: SlowSets | None) -> None:
         self.session = request.session
@@ -107,7 +108,7 @@ class AsyncProduce:
             await self._claims.verify()
 
     async def recompress(self) -> None:
-        """Checks and recompresses in a thread the batches that take long."""
+        """Checks and recompresses slow batches in a thread."""
         request = self._request
         if request.is_long:
             await self._in_turns(self._look_for_slow_sets())
@@ -163,7 +164,7 @@ class AsyncProduce:
                 rest = request.results.pop(before)
                 request.results[before - 1][1].extend(rest[1])
             await yield_to_others()
-        # Who waits for the last offset of a partition has waited for those before.
+        # Replication of a partition's last offset covers its earlier offsets.
         request.pending = list(dict(request.pending).items())
         await free_incrementally(request.topics, lambda topic: topic[1])
         if request.acks and is_long(request.results):

@@ -1,4 +1,4 @@
-"""Charges of one Produce, of any version: to its client, its topics and its instance (QUO-18, QUO-32)."""
+"""Charges of one Produce request of any version to its client, its topics and its instance (QUO-18, QUO-32)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from brokers.engine.throttling.waits import Mute
 
 
 class ProduceCharges:
-    """Bytes that a Produce brought and appended, and the delay that follows from them."""
+    """Bytes that a Produce request sent and appended, and the throttle delay that results."""
 
     __slots__ = (
         "accepted_bytes",
@@ -34,38 +34,38 @@ class ProduceCharges:
         self.client_id = client_id
         self.size_bytes = size_bytes
         self.acks = 0
-        # Wall time of the last append.
+        # Wall-clock time of the last append.
         self.now_ms = 0
         self.accepted_bytes = 0
-        # True when nothing earlier is unpaid: from then on the request is charged, also if its client goes.
+        # True once no earlier debt is left: from then on the request is charged even if its client disconnects.
         self.is_admitted = False
         self.is_charged = self.is_received_charged = False
-        # The delay that the bytes received bring, and its limiter.
+        # Delay caused by the bytes received, and the limiter that caused it.
         self.delay_ms = 0
         self.limiter: Limiter | None = None
-        # Set with the delay that follows the response.
+        # Set together with the delay that follows the response.
         self.mute: Mute | None = None
-        # For the thread's time that checking or conversion took of the instance's share.
+        # Delay for the thread time that checking or conversion took from the instance's share.
         self.checking_delay_ms = 0
-        # The longest delay that one of its topics asks for, and the topic's limiter.
+        # Longest delay required by one of the topics, and the limiter of that topic.
         self.topic_delay_ms = 0
         self.topic_limiter: Limiter | None = None
 
     def charge_received(self, client: Client) -> None:
-        """Charges the bytes of the request before its records are appended: nobody else is admitted meanwhile."""
+        """Charges the bytes of the request before its records are appended, so that no other is admitted meanwhile."""
         self.is_received_charged = True
         if client.produce_limiters:
             now_ms = self.session.services.clock.monotonic_ms()
             self.delay_ms, self.limiter = charge(client.produce_limiters, self.size_bytes, now_ms)
 
     def charge_topic(self, limiter: Limiter, appended_bytes: int) -> None:
-        """Charges bytes that were appended to a topic that has a limit."""
+        """Charges bytes that were appended to a topic with a byte limit."""
         delay_ms, _ = charge((limiter,), appended_bytes, self.session.services.clock.monotonic_ms())
         if delay_ms > self.topic_delay_ms:
             self.topic_delay_ms, self.topic_limiter = delay_ms, limiter
 
     def charge_abandoned(self) -> None:
-        """Charges what was done for a client that went before the answer, unless it is charged already."""
+        """Charges the work done for a client that disconnected before the response, unless it is already charged."""
         if self.is_charged or not self.is_admitted:
             return
         client = self.session.client(self.client_id)
@@ -75,7 +75,7 @@ class ProduceCharges:
         self.charge_appended(client)
 
     def charge_appended(self, client: Client) -> int:
-        """Charges what only the append made known; returns how long the client waits after the response, in ms."""
+        """Charges what is known only after the append. Returns the delay of the client after the response, in ms."""
         self.is_charged = True
         services, accepted_bytes, now_ms = self.session.services, self.accepted_bytes, self.now_ms
         if accepted_bytes:
@@ -87,7 +87,7 @@ class ProduceCharges:
             client.accounting.remember_request_time(checking_delay_ms, client.user, client.client_id, now_ms)
         if not client.produce_limiters and client.request_limiter is None and self.topic_limiter is None:
             return checking_delay_ms
-        # What a topic wants uncompressed may be far more than what was sent.
+        # A topic that stores records uncompressed may append far more bytes than were sent.
         more_bytes = accepted_bytes - self.size_bytes
         if more_bytes > 0:
             delay_ms, limiter = charge(client.produce_limiters, more_bytes, services.clock.monotonic_ms())

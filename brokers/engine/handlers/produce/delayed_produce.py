@@ -1,4 +1,4 @@
-"""acks=-1 with followers: the answer waits until every high watermark is there, or the time is over (REP-12)."""
+"""Delayed response of an acks=-1 Produce: waits for each high watermark, or for the timeout (REP-12)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.throttling.waits import Mute
 
-# By internal topic name and partition: the error code of each that ended with one.
+# Error codes of the partitions that failed, by internal topic name and partition index.
 PartitionErrors = dict[tuple[str, int], int]
 
 
 class DelayedProduce:
-    """One such wait. Over, it refers to nothing that refers to it.
+    """Wait of one Produce for the replication of its records. A completed wait leaves no reference cycle.
 
-    The next requests of the connection are processed meanwhile, and answered after this one (decision 56), unless it
-    `holds_connection`.
+    The connection's next requests are processed during the wait, and answered after this one (decision 56), unless the
+    wait `holds_connection`.
     """
 
     __slots__ = (
@@ -38,8 +38,9 @@ class DelayedProduce:
         *,
         holds_connection: bool,
     ) -> None:
-        """`pending`: partition, last offset. `frame_of` makes the answer, which leaves `delay_ms` later; not at all if
-        the connection closes first. Only what holds its connection may leave later.
+        """Starts the wait for `pending`, pairs of a partition and the last offset appended to it. `frame_of` encodes
+        the response, which is sent `delay_ms` after the wait, or not at all if the connection closes first. Only a wait
+        that holds its connection may have a delay.
         """
         self._session = session
         self._pending = pending
@@ -58,8 +59,9 @@ class DelayedProduce:
             operation.watch(partition, last_offset)
 
     def _wake(self) -> None:
-        """All are committed or lost, or the time is over. This runs inside of the append or the fetch that ended it,
-        and of thousands of others: an instance that has used its share of the loop answers when its turn comes.
+        """Schedules the response when all appends are committed or lost, or the time is over. This runs inside the
+        append or the fetch that ended the wait, perhaps with thousands of others: an instance that has used its share
+        of the event loop responds in its turn.
         """
         session = self._session
         session.services.deadlines.drop(self._operation, self._tick)
@@ -73,19 +75,19 @@ class DelayedProduce:
         self._turn = self._session.cancel = None
         try:
             self._session.channel.respond(self._frame_of(self._partition_errors()), self._delay_ms, self._mute)
-        except Exception as error:  # one tenant's request must not take the others' broker down
+        except Exception as error:  # one tenant's request must not stop the broker of all tenants
             self._session.channel.fail(error)
 
     def _complete(self) -> None:
-        """The answer leaves later."""
-        assert self._pending_answer is not None, "it holds the connection"
+        """Completes the response of a connection that was not held."""
+        assert self._pending_answer is not None, "the wait holds the connection"
         try:
             self._pending_answer.complete(self._frame_of(self._partition_errors()))
-        except Exception as error:  # as in `_respond`
+        except Exception as error:  # see `_respond`
             self._session.channel.fail(error)
 
     def _partition_errors(self) -> PartitionErrors:
-        """Of a partition that is there twice, the later batch decides: it has the greater offset."""
+        """Returns the error codes. Of two batches of a partition the later one decides."""
         partition_errors: PartitionErrors = {}
         for partition, last_offset in self._pending:
             code = error_of(self._operation, partition, last_offset)
@@ -102,7 +104,7 @@ class DelayedProduce:
 
 
 def error_of(operation: DelayedReplication, partition: Partition, last_offset: int) -> int:
-    """How the append up to `last_offset` ended, as an error code."""
+    """Returns the error code of the append up to `last_offset`, 0 if it is committed."""
     if partition in operation.lost or not partition.is_leader:
         return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if partition.high_watermark <= last_offset:

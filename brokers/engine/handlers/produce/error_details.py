@@ -1,4 +1,4 @@
-"""The answer to a Produce that went wrong in a way worth explaining: which record, or who leads instead."""
+"""Encodes Produce responses with error details: the invalid records, or the current leader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from brokers.engine.protocol.messages.produce import (
 from brokers.engine.records.rejections import RECORD_ERRORS_MAX
 
 _NO_LEADER = ProduceLeader()
-# Of all lines of an answer together: one batch's worth (`rejections.RECORD_ERRORS_MAX`).
+# Maximum number of record errors in one response: those of one batch (`rejections.RECORD_ERRORS_MAX`).
 ANSWERED_RECORD_ERRORS_MAX: Final = RECORD_ERRORS_MAX
 
 
@@ -35,7 +35,7 @@ def encode(
     detailed: Mapping[Place, AppendResult],
     throttle_ms: int,
 ) -> bytes:
-    """A whole response frame. Beyond `ANSWERED_RECORD_ERRORS_MAX` record errors the lines say their error alone."""
+    """Returns a response frame. Results beyond `ANSWERED_RECORD_ERRORS_MAX` have only a code."""
     left = ANSWERED_RECORD_ERRORS_MAX
     leaders: set[int] = set()
     responses = []
@@ -68,9 +68,9 @@ def encode(
             )
         responses.append(TopicProduceResponse(name=name.decode(errors="replace"), partition_responses=partitions))
     endpoints = [
-        ProduceNodeEndpoint(node_id=matching.broker_id, host=matching.host, port=matching.port, rack=matching.rack)
-        for matching in (view.endpoints.get(leader) for leader in sorted(leaders))
-        if matching is not None
+        ProduceNodeEndpoint(node_id=endpoint.broker_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
+        for endpoint in (view.endpoints.get(leader) for leader in sorted(leaders))
+        if endpoint is not None
     ]
     response = ProduceResponse(responses=responses, throttle_time_ms=throttle_ms, node_endpoints=endpoints)
     body = encode_response(ApiKey.PRODUCE, version, response)

@@ -1,7 +1,8 @@
-"""Produce 0 to 2: message sets of formats 0 and 1, stored as record batches (REC-30, REC-47 to REC-58, REC-64).
+"""Produce versions 0 to 2: message sets of formats 0 and 1, stored as record batches (REC-30, REC-47 to REC-58,
+REC-64).
 
-Sets are converted in a thread, before any partition is touched; a batch of format 2 in such a request is taken as it
-is. Everything else is as in `produce`.
+Message sets are converted in a thread before any partition is changed; a batch of format 2 in such a request is stored
+as it is. Everything else works like `produce`.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ from brokers.engine.records.validation import (
 from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling.charging import Limiter
 
-# Such a request is decoded at once, and copied: clients of that time send a megabyte at most.
+# An old request is decoded and copied in one piece: clients of these versions send a megabyte at most.
 REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
 ITEMS_MAX: Final = 5_000
-# What is appended in one turn of the loop: converted sets have a megabyte at most, mostly much less.
+# Partitions appended in one turn of the event loop: converted sets have a megabyte at most, mostly much less.
 PARTITIONS_PER_TURN_MAX: Final = 5
 
 ACKS: Final = (-1, 0, 1)
@@ -58,7 +59,7 @@ PartitionResult = PartitionProduceResponse
 
 
 class _PendingResult(NamedTuple):
-    """Result of a set that is appended and not yet committed."""
+    """Result of a message set that is appended and not yet committed."""
 
     result: PartitionResult
     partition: Partition
@@ -66,8 +67,8 @@ class _PendingResult(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Set:
-    """One record set on its way: where it goes, its error so far, and the batch it became (None: it holds nothing)."""
+class _MessageSet:
+    """One record set in progress: its destination, its error so far, and the converted batch (None if it is empty)."""
 
     name: bytes
     index: int
@@ -102,7 +103,7 @@ def produce_old(session: Session, raw: RawRequest) -> None:
 
 
 class _OldProduce:
-    """Stages of a Produce of message sets (`async_produce.Stages`)."""
+    """Stages of a Produce with message sets (`async_produce.Stages`)."""
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class _OldProduce:
         self.request = request
         self.charges = ProduceCharges(session, client_id, size_bytes)
         self.charges.acks = request.acks
-        self.topics: list[tuple[str, list[_Set]]] = []
+        self.topics: list[tuple[str, list[_MessageSet]]] = []
 
     async def decode(self) -> None:
         client = self.session.client(self.client_id)
@@ -131,7 +132,7 @@ class _OldProduce:
     async def verify(self) -> None:
         sets = self._sets()
         if any(placed.records is not None and claims_transaction(memoryview(placed.records)) for placed in sets):
-            # Nobody can name a transaction in these versions, so none of the request is taken (REC-44).
+            # A transaction cannot be named in these versions, so the whole request is rejected (REC-44).
             for record_set in sets:
                 record_set.error = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
@@ -141,9 +142,9 @@ class _OldProduce:
             delay_ms = await in_converter(self.session, self.client_id, lambda: _convert(sets, now_ms))
             self.charges.checking_delay_ms = delay_ms
         finally:
-            sets.clear()  # of a client that is gone, the thread converts no more
+            sets.clear()  # the thread stops converting for a client that disconnected
 
-    def _sets(self) -> list[_Set]:
+    def _sets(self) -> list[_MessageSet]:
         return [record_set for _, sets in self.topics for record_set in sets]
 
     def limiters(self, client: Client) -> list[Limiter]:
@@ -151,10 +152,10 @@ class _OldProduce:
         limiters = [route.limiter for route in routes if route.limiter is not None]
         return [*client.produce_limiters, *limiters]
 
-    def _placed(self, client: Client, name: bytes, data: PartitionProduceData) -> _Set:
-        """The set with its partition, or with why it has none."""
+    def _placed(self, client: Client, name: bytes, data: PartitionProduceData) -> _MessageSet:
+        """Returns the record set with its partition, or with the error that it has none."""
         route = client.produce_routes.get(name) or client.produce_route(name)
-        placed = _Set(name, data.index, data.records, route.error)
+        placed = _MessageSet(name, data.index, data.records, route.error)
         if route.error:
             return placed
         partition = route.partitions.get(data.index) or route.find(data.index, self.session.storage)
@@ -192,7 +193,7 @@ class _OldProduce:
         left = PARTITIONS_PER_TURN_MAX
         for name, sets in self.topics:
             lines: list[PartitionResult] = []
-            route = self._route(client, name)  # once more: who may produce is decided when it is done
+            route = self._route(client, name)  # again: the right to produce is checked at the time of the append
             for record_set in sets:
                 record_set.error = record_set.error or route.error
                 if budget.left_bytes < 0:
@@ -234,7 +235,7 @@ class _OldProduce:
         else:
             session.channel.respond(self._encoded(answers, delay_ms), delay_ms, self.charges.mute)
 
-    def _appended(self, record_set: _Set, now_ms: int, budget: InflationBudget) -> AppendResult:
+    def _appended(self, record_set: _MessageSet, now_ms: int, budget: InflationBudget) -> AppendResult:
         if record_set.error or record_set.batch is None or record_set.partition is None:
             return AppendResult(record_set.error)
         records, acks = memoryview(record_set.batch), self.request.acks
@@ -249,8 +250,8 @@ class _OldProduce:
 
     def _wait(self, answers: list[TopicProduceResponse], pending: list[_PendingResult], delay_ms: int) -> None:
         def frame_of(partition_errors: PartitionErrors) -> bytes:
-            for line, partition, _ in pending:
-                line.error_code = partition_errors.get((partition.topic, partition.index), 0)
+            for result, partition, _ in pending:
+                result.error_code = partition_errors.get((partition.topic, partition.index), 0)
             return self._encoded(answers, delay_ms)
 
         appended = [(partition, last_offset) for _, partition, last_offset in pending]
@@ -270,8 +271,8 @@ class _OldProduce:
         return encode_response_frame(ApiKey.PRODUCE, self.version, self.correlation_id, body)
 
 
-def _convert(sets: list[_Set], now_ms: int) -> float:
-    """Runs in a thread; returns the seconds of the processor that it took."""
+def _convert(sets: list[_MessageSet], now_ms: int) -> float:
+    """Converts the record sets; runs in a thread. Returns the CPU seconds used."""
     began_s = thread_time()
     work, budget = Work(INFLATED_PER_REQUEST_MAX), InflationBudget()
     for record_set in sets:

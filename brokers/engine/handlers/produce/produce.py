@@ -1,4 +1,4 @@
-"""Produce from version 3 on: a request that has nothing to wait for is appended and answered at once."""
+"""Produce from version 3 on: a request that does not have to wait is appended and answered synchronously."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from brokers.engine.handlers.session import Session
 
 
 def produce(session: Session, raw: RawRequest) -> None:
-    """Appends the records before this returns, unless they are many or something must be waited for: then a task does
-    (`async_produce.run`).
+    """Appends the records before it returns. Requests with many batches, and those that have to wait, are handed to a
+    task (`async_produce.run`).
     """
     request = ProduceRequest(session, raw)
     claims: TransactionClaims | None = None

@@ -1,7 +1,7 @@
-"""Batches that take long to check: those that inflate to much, those with very many records or headers, and those that
-their topic wants behind another codec (`compression.type`). They are checked and recompressed in a thread before
-anything of their request is appended: gzip takes 60 ms for a megabyte, and all other tenants would wait that long. The
-thread's time is charged to the instance.
+"""Checks and recompresses slow batches in a thread before any batch of their request is appended. Slow are batches that
+inflate to much, that have many records or headers, or whose topic requires another codec (`compression.type`). gzip
+takes 60 ms for a megabyte, which on the event loop would delay all other tenants. The thread time is charged to the
+instance.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from brokers.engine.records.validation import (
 )
 from brokers.engine.records.walk import has_headers_at_most
 
-# What is not compressed and no larger is recompressed at once: the way through a thread and back would take as long.
+# Uncompressed batches up to this size are recompressed on the event loop: the way through a thread takes as long.
 RECOMPRESSED_AT_ONCE_BYTES_MAX: Final = 16 * 1024
-# A smaller request is never looked into here, unless it is compressed.
+# Uncompressed requests below this size are never inspected.
 LOOKED_AT_BYTES_MIN: Final = 16 * 1024
-# Of one batch, on the loop: a hop over so many records, or a look at every field of so many, takes up to 5 ms.
+# Limits of one batch on the event loop: skipping over or inspecting this number of records takes up to 5 ms.
 HOPPED_AT_ONCE_RECORDS_MAX: Final = 32_768
 WALKED_AT_ONCE_RECORDS_MAX: Final = 4_096
 HEADERS_AT_ONCE_MAX: Final = 4_096
 WALKED_AT_ONCE_INFLATED_BYTES_MAX: Final = 64 * 1024
 
-# Beginning and end of batches in the frame, with the rules of their topics.
+# Start and end of the batches in the frame, with the batch rules of their topics.
 SlowSets = list[tuple[int, int, BatchRules]]
 
 
 def may_be_slow(request: ProduceRequest) -> bool:
-    """True if batches of this request may take long to check, which `slow_sets` finds out."""
+    """True if batches of this request may be slow to check; `slow_sets` finds which."""
     if request.size_bytes >= LOOKED_AT_BYTES_MIN or request.attributes & layout.CODEC_MASK:
         return True
     return bool(request.session.storage.table.recompresses)
 
 
 def slow_sets(request: ProduceRequest, topics: ProduceTopics) -> SlowSets:
-    """Returns the batches of these topics that take long to check."""
+    """Returns the batches of these topics that are slow to check."""
     client = request.client()
     raw = request.raw
     sets: SlowSets = []
@@ -82,14 +82,14 @@ def _is_slow(records: memoryview, rules: BatchRules) -> bool:
 
 
 def _may_have_headers(codec: int, block: memoryview, count: int) -> bool:
-    """True if these records may hold more headers than are looked at on the loop; a header takes two bytes."""
+    """True if the records may have more headers than are inspected on the event loop; a header takes two bytes."""
     if codec != 0:
         return not declares_at_most(codec, block, WALKED_AT_ONCE_INFLATED_BYTES_MAX)
     return len(block) > 2 * HEADERS_AT_ONCE_MAX and not has_headers_at_most(block, count, HEADERS_AT_ONCE_MAX)
 
 
 async def check_in_thread(request: ProduceRequest, sets: SlowSets) -> None:
-    """Checks and recompresses `sets` in a thread, for the append of this request."""
+    """Checks and recompresses `sets` in a thread, and stores the results in the request for its append."""
     session, raw = request.session, request.raw
     recompressed: dict[int, CheckedAhead] = {}
     now_ms = session.services.clock.now_ms()
@@ -98,14 +98,14 @@ async def check_in_thread(request: ProduceRequest, sets: SlowSets) -> None:
             session, raw.client_id, lambda: _check(sets, raw.buffer, raw.version, now_ms, recompressed), request.held
         )
     finally:
-        sets.clear()  # of a client that is gone, the thread packs no more
+        sets.clear()  # the thread stops recompressing for a client that disconnected
     request.recompressed = recompressed
 
 
 def _check(
     sets: SlowSets, frame: memoryview, version: int, now_ms: int, recompressed: dict[int, CheckedAhead]
 ) -> float:
-    """Runs in a thread; returns the seconds of the processor that it took."""
+    """Checks and recompresses the batches; runs in a thread. Returns the CPU seconds used."""
     began_s, budget = thread_time(), InflationBudget()
     for start, end, rules in sets:
         recompressed[start] = CheckedAhead(frame[start:end], version, rules, now_ms, budget)

@@ -1,4 +1,4 @@
-"""A Produce from version 3 on: its frame, and the results of its stages so far."""
+"""State of a Produce from version 3 on: its decoded frame, and the results of its stages."""
 
 from __future__ import annotations
 
@@ -19,30 +19,31 @@ from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIO
 from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, CheckedAhead, InflationBudget
 from brokers.engine.throttling.charging import Limiter, in_debt
 
-# Index, error, base offset, append time, log start offset, message. A plain tuple, as the codec takes it: a named one
+# Index, error code, base offset, append time, log start offset, message. The codec takes plain tuples: a NamedTuple
 # costs three times as much, and nearly every request makes one.
 PartitionResult = tuple[int, int, int, int, int, str | None]
 TopicResult = tuple[bytes, list[PartitionResult]]
-# Some topics of an answer, and as they are encoded.
+# Some topics of a response, and their encoding.
 EncodedPart = tuple[list[TopicResult], bytes]
 ProduceTopics = list[ProduceTopic]
-# Topics and partitions together; requests of more are decoded in turns.
+# Maximum number of topics and partitions that are decoded at once; longer requests are decoded in turns.
 DECODED_AT_ONCE_MAX: Final = 500
-# What an append counts as: it takes 10 to 30 us, and the first one to a partition, which makes its files, up to 300 us.
+# Weight of one append, which takes 10 to 30 us; the first one to a partition, which creates its files, up to 300 us.
 BATCH_WEIGHT: Final = 8
-# Requests of more batches take turns. Producers send one for each partition that a broker leads.
+# Requests with more batches are appended in turns. Producers send one batch for each partition that a broker leads.
 BATCHES_AT_ONCE_MAX: Final = PARTITIONS_PER_TURN_MAX // BATCH_WEIGHT
-# The same of several batches that are longer together.
+# Requests with several batches of more bytes together are appended in turns.
 BYTES_AT_ONCE_MAX: Final = 1024 * 1024
-# What is appended and not yet committed, with its last offset.
+# Partition with an append that is not yet committed, and its last offset.
 Appended = tuple[Partition, int]
-# Name and index of a partition, as the client says it.
+# Topic name and partition index, as sent by the client.
 Place = tuple[bytes, int]
 
 
 class TransactionVerification:
-    """What one request may append: a token for each partition (`partitions.transactions`), or the result that refuses
-    it. For all others `otherwise` is the token. With `refused_with`, an error code, it may append nothing.
+    """Verification result of a request: for each partition either a token (`partitions.transactions`) or the result
+    that rejects it. All other partitions have the token `otherwise`. `refused_with` is an error code that rejects the
+    whole request.
     """
 
     __slots__ = ("otherwise", "refusals", "refused_with", "verification_tokens")
@@ -66,7 +67,7 @@ class TransactionVerification:
 
 
 class ProduceRequest(ProduceCharges):
-    """A decoded request. Its `topics` are positions in the buffer of `raw`: later processing calls `outlive_frame`."""
+    """A decoded request. Its `topics` are positions in the buffer of `raw`; later stages first call `outlive_frame`."""
 
     __slots__ = (
         "attributes",
@@ -94,32 +95,32 @@ class ProduceRequest(ProduceCharges):
         self.is_copied = False
         self.held: HeldFrame | None = None
         decoder = ProduceDecoder(raw.buffer, raw.body, raw.end, raw.version, session.produce_items_max)
-        # Not all of it is decoded: `async_produce` goes on.
+        # True if the frame is only partly decoded: `async_produce` decodes the rest.
         self.is_long = not decoder.advance(DECODED_AT_ONCE_MAX)
         self.transactional_id: str | None = None
         self.timeout_ms = self.attributes = self.batch_count = 0
         self.topics: ProduceTopics = []
         if not self.is_long:
             self.decoded(decoder.frame())
-        # By the verify stage; None: nothing of a transaction.
+        # Set by the verify stage; None without transactional batches.
         self.verification: TransactionVerification | None = None
-        # By the recompress stage, by where the record sets begin; None: nothing.
+        # Set by the recompress stage, by the start position of the record sets; None if no batch was slow.
         self.recompressed: dict[int, CheckedAhead] | None = None
         self.inflation_budget = InflationBudget(batch_bytes_max=INFLATED_AT_ONCE_BYTES_MAX)
         self.results: list[TopicResult] = []
         self.detailed: dict[Place, AppendResult] | None = None
-        # `results` in parts, of a long one.
+        # Encoded parts of `results`, for a long request.
         self.encoded: list[EncodedPart] | None = None
         self.pending: list[Appended] = []
         self.failed = False
 
     def decoded(self, frame: ProduceFrame) -> None:
         self.transactional_id, self.acks, self.timeout_ms, self.topics = frame
-        # Those that any of its batches has, as far as it has a header.
+        # The attributes of all batches that have a header, combined with OR.
         self.attributes, self.batch_count = _attributes(self.raw.buffer, self.topics)
 
     def limiters(self, client: Client) -> list[Limiter]:
-        """All byte limits that this request is charged to, as far as it is decoded."""
+        """Returns all byte limiters that this request is charged to, as far as it is decoded."""
         result = list(client.produce_limiters)
         if client.charged is not None and len(client.charged.topic_quotas):
             for name, _ in self.topics:
@@ -129,7 +130,7 @@ class ProduceRequest(ProduceCharges):
         return result
 
     def in_debt(self) -> Limiter | None:
-        """Returns the limiter to wait for before anything is appended, None if everything is paid."""
+        """Returns the limiter to wait for before the append, None if none is in debt."""
         client = self.client()
         if not client.produce_limiters and client.charged is None:
             return None
@@ -140,17 +141,17 @@ class ProduceRequest(ProduceCharges):
 
     def takes_turns(self) -> bool:
         """True if the batches are too many, or too long together, to be appended in one turn of the loop."""
-        # A long one may name very many topics, and have few batches.
+        # A long request may name many topics and have few batches.
         if self.is_long or self.batch_count > BATCHES_AT_ONCE_MAX:
             return True
         return self.batch_count > 1 and self.size_bytes > BYTES_AT_ONCE_MAX
 
     def client(self) -> Client:
-        """Returns the client in the cluster as it is now: a stage may have waited long."""
+        """Returns the client with the current state of the cluster: a stage may have waited long."""
         return self.session.client(self.raw.client_id)
 
     def outlive_frame(self) -> None:
-        """Makes the request outlive the processing of its frame. One that `is_long` is decoded from the copy later."""
+        """Keeps the request valid after its frame was processed. If it `is_long`, the copy is decoded later."""
         self.held = self.session.channel.hold_frame()
         if self.held is None:
             self.is_copied = True
@@ -160,7 +161,7 @@ class ProduceRequest(ProduceCharges):
                 self.topics = decode_produce(raw.buffer, raw.body, raw.end, raw.version).topics
 
     def release(self) -> None:
-        """Nobody looks into the frame any more."""
+        """Releases the frame, which is not read any more."""
         if self.held is not None:
             self.held.release()
         elif self.is_copied:
@@ -168,7 +169,7 @@ class ProduceRequest(ProduceCharges):
 
 
 def _attributes(buffer: memoryview, topics: list[ProduceTopic]) -> tuple[int, int]:
-    """All attributes of the batches, and how many batches there are."""
+    """Returns the attributes of all batches combined with OR, and the number of batches."""
     attributes = count = 0
     for _, wanted in topics:
         count += len(wanted)

@@ -1,4 +1,4 @@
-"""The answer to a Produce: by hand where it can be, in full where an error is worth explaining."""
+"""Encodes Produce responses: with the fast codec, or with error details where they help the client."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from brokers.engine.partitions.results import AppendResult
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fast_codec import encode_produce_response, encode_produced_topics, produce_response_frame
 
-# From this version on an answer can say which record was wrong, and from the other who leads instead.
+# First versions whose responses can name invalid records, and the current leader.
 _RECORD_ERRORS_FROM: Final = 8
 _LEADERS_FROM: Final = 10
-# To explain a line takes about 3 us, and no other request comes in between: longer answers have error codes alone.
-# Producers send a line for each partition that a broker leads.
+# Error details take about 3 us for each result, without a pause for other requests: longer responses have error codes
+# only. Producers send one batch for each partition that a broker leads.
 EXPLAINED_LINES_MAX: Final = 2_000
 
 
@@ -30,7 +30,7 @@ def encode(
     failed: bool,
     delay_ms: int,
 ) -> bytes:
-    """Returns the response frame. `failed`: a result has an error; `detailed`: those with errors of single records."""
+    """Returns the response frame. `failed`: a result has an error; `detailed`: those with record errors."""
     if failed and is_explained(version, results, detailed):
         return encode_detailed(session.view(), version, correlation_id, results, detailed or {}, delay_ms)
     return encode_produce_response(version, correlation_id, results, delay_ms)
@@ -39,27 +39,27 @@ def encode(
 def join_encoded(
     version: int, correlation_id: int, topic_count: int, encoded: list[EncodedPart], delay_ms: int
 ) -> bytes:
-    """Returns the response frame of a long request, whose results were encoded part by part."""
+    """Returns the response frame of a long request whose results were encoded in parts."""
     return produce_response_frame(version, correlation_id, topic_count, [part for _, part in encoded], delay_ms)
 
 
 def is_explained(version: int, results: list[TopicResult], detailed: Mapping[Place, AppendResult] | None) -> bool:
-    """Whether an answer with errors says which records were wrong, and who leads instead."""
+    """True if a response with errors names the invalid records or the current leaders."""
     if is_long(results):
         return False
     if detailed and version >= _RECORD_ERRORS_FROM:
         return True
     moved = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    return version >= _LEADERS_FROM and any(line[1] == moved for _, lines in results for line in lines)
+    return version >= _LEADERS_FROM and any(result[1] == moved for _, lines in results for result in lines)
 
 
 def is_long(results: list[TopicResult]) -> bool:
-    """Whether an answer is too long to be encoded at once, and to be explained."""
+    """True if a response is too long to be encoded in one turn of the event loop, and to have error details."""
     return sum(1 + len(lines) for _, lines in results) > EXPLAINED_LINES_MAX
 
 
 class DelayedProduceResponse:
-    """What is left to say of a produce once it is known how each of its partitions ended."""
+    """Response of a Produce that is encoded when the outcome of each partition is known."""
 
     __slots__ = ("_correlation_id", "_delay_ms", "_encoded", "_results", "_session", "_version")
 
@@ -97,7 +97,7 @@ class DelayedProduceResponse:
         )
 
     def _encode_again(self, encoded: list[EncodedPart], partition_errors: PartitionErrors) -> None:
-        """The parts that tell of a topic in which there are errors: few, of an answer that is mostly of others."""
+        """Encodes again the parts with topics that have errors; most parts of a response have none."""
         topics = self._session.view().namespace.topics
         failed = {name for name, _ in partition_errors}
         for index, (results, _) in enumerate(encoded):
@@ -115,10 +115,10 @@ class DelayedProduceResponse:
                 (
                     name,
                     [
-                        (line[0], code, line[2], line[3], line[4], None)
-                        if not line[1] and (code := partition_errors.get((internal, line[0]), 0))
-                        else line
-                        for line in results
+                        (result[0], code, result[2], result[3], result[4], None)
+                        if not result[1] and (code := partition_errors.get((internal, result[0]), 0))
+                        else result
+                        for result in results
                     ],
                 )
             )

@@ -1,5 +1,6 @@
-"""Batches of transactions: before the first one on a partition, the coordinator is asked whether it was added (TXN-27).
-The connection's next request waits for that, so that nothing is overtaken.
+"""Transaction verification: before the first batch of a transaction on a partition, the coordinator is asked whether
+the partition was added to the transaction (TXN-27). The connection's next request waits meanwhile, which keeps the
+order.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records import batch as layout
 from brokers.engine.records.validation import claims_transaction
 
-# From this version on clients know TRANSACTION_ABORTABLE.
+# First version whose clients know TRANSACTION_ABORTABLE.
 ABORTABLE_FROM: Final = 11
 NOT_ADDED: Final = "Partition was not added to the transaction"
 NOT_KNOWN: Final = "Unable to verify the partition has been added to the transaction. Underlying error: "
-# Nobody could say; what producers of all versions take for a reason to try again without looking for another leader.
+# Transient errors, answered with a code after which producers of all versions retry without looking for another leader.
 _PASSING: Final = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.NETWORK_EXCEPTION,
@@ -30,7 +31,7 @@ _PASSING: Final = (
 
 
 def gather_claims(request: ProduceRequest) -> TransactionClaims:
-    """Goes through all batches of a request, and sets what it may append as far as that is known."""
+    """Gathers the claims of all batches of a request, and sets its verification as far as it is known."""
     claims = TransactionClaims(request)
     claims.add(request.topics)
     claims.close()
@@ -38,9 +39,9 @@ def gather_claims(request: ProduceRequest) -> TransactionClaims:
 
 
 class TransactionClaims:
-    """Transactions that the batches of a request claim to be part of, gathered from some of its topics at a time.
+    """Transactions that the batches of a request claim to be part of, gathered from a part of its topics at a time.
 
-    The coordinator has yet to be asked about the partitions that are `unverified`.
+    `unverified` has the partitions that the coordinator has yet to be asked about.
     """
 
     def __init__(self, request: ProduceRequest) -> None:
@@ -48,7 +49,7 @@ class TransactionClaims:
         self._producers: set[tuple[int, int]] = set()
         self.unverified: dict[Place, Partition] = {}
         self._verification = TransactionVerification()
-        # The error code that refuses all of the request.
+        # Error code that rejects the whole request.
         self._refused_with = 0
         settings = request.session.services.coordination.settings.transactions
         self._is_verified = request.transactional_id is not None and settings.verifies_partitions
@@ -66,8 +67,8 @@ class TransactionClaims:
             self._gather(topics)
 
     def _require_id(self, topics: ProduceTopics) -> None:
-        """A batch of a transaction that nobody names refuses the whole request: REC-44 is for all of them, and comes
-        before whatever else is wrong.
+        """Rejects the whole request if it has a transactional batch but no transactional id: REC-44 applies to all
+        batches, and takes precedence over other errors.
         """
         buffer = self._request.raw.buffer
         if any(
@@ -100,7 +101,7 @@ class TransactionClaims:
                     self.unverified[name, index] = partition
 
     def close(self) -> None:
-        """Sets what the request may append, once all of its topics were added."""
+        """Sets the verification of the request, once all of its topics were added."""
         request = self._request
         if self._refused_with:
             self.unverified.clear()
@@ -109,9 +110,9 @@ class TransactionClaims:
             request.verification = self._verification if self._is_verified else TransactionVerification(UNVERIFIED_OK)
 
     async def verify(self) -> None:
-        """Asks the coordinator about each unverified partition; what it refuses is not appended."""
+        """Asks the coordinator about each unverified partition; partitions that it rejects are not appended to."""
         request, session = self._request, self._request.session
-        assert request.transactional_id is not None, "without one nothing is gathered"
+        assert request.transactional_id is not None, "nothing is gathered without a transactional id"
         internal_id = session.view().namespace.internal_id(request.transactional_id)
         places = {place: (partition.topic, partition.index) for place, partition in self.unverified.items()}
         partitions = list(dict.fromkeys(places.values()))
@@ -131,7 +132,7 @@ class _Claim(NamedTuple):
 
 
 def _claim(buffer: memoryview, start: int, end: int) -> _Claim | None:
-    """Returns the claim of a batch, None if it makes none. Bytes that are no batch are refused by the append."""
+    """Returns the claim of a batch, None if it has none. Bytes that are no batch are rejected by the append."""
     if start < 0 or end - start < layout.HEADER_BYTES or buffer[start + layout.MAGIC_AT] != layout.MAGIC:
         return None
     header = layout.read_header(buffer, start)
@@ -141,7 +142,7 @@ def _claim(buffer: memoryview, start: int, end: int) -> _Claim | None:
 
 
 def refusal(code: int, version: int) -> tuple[int, str | None]:
-    """Returns the error for a coordinator's `code` as producers of this version know it, and a message with it."""
+    """Returns the error for a coordinator's `code` that producers of this version know, and its message."""
     if code == ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
         code = int(ErrorCode.INVALID_TXN_STATE)
     if code == ErrorCode.INVALID_TXN_STATE:

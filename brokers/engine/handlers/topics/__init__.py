@@ -1,1 +1,1 @@
-"""Topics: metadata, creation, deletion, growth."""
+"""Calls about topics: metadata, creation, deletion, growth."""

@@ -1,4 +1,4 @@
-"""CreatePartitions: a topic grows, nothing moves (REP-35)."""
+"""CreatePartitions: adds partitions to a topic; existing ones stay where they are (REP-35)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from brokers.engine.protocol.messages.topics import (
 )
 from brokers.engine.scheduling.time_slice import TimeSlice
 
-# Growing a topic, or refusing to, takes as long as so many lines of other requests.
+# Growing a topic, or rejecting that, takes as long as this number of lines of other requests.
 
 
 async def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -51,16 +51,16 @@ async def create_partitions(call: Call, request: CreatePartitionsRequest) -> Cre
 async def _grow(
     call: Call, wanted: CreatePartitionsTopic, beside: Sequence[CreatedTopic], patience: Patience | None
 ) -> CreatedTopic:
-    """Without patience it is only checked."""
+    """Grows a topic; only validates the request without `patience`."""
     topic = call.view.namespace.topics.get(wanted.name.encode())
     error = call.refusal(topic, wanted.name)
     if error:
         raise Wrong(error, "This server does not host this topic-partition." if topic is None else "Not allowed.")
     settings = call.services.coordination.settings
     if topic is not None and topic.name in (settings.groups_topic.name, settings.transactions_topic.name):
-        # Which of its partitions knows about an id goes by their number: nobody would find what was committed before.
+        # An id's partition follows from the number of partitions: after a change committed state would not be found.
         raise Wrong(ErrorCode.INVALID_REQUEST, "The number of partitions of coordinators' topics never changes.")
-    assignment = None if wanted.assignments is None else [tuple(line.broker_ids) for line in wanted.assignments]
+    assignment = None if wanted.assignments is None else [tuple(replicas.broker_ids) for replicas in wanted.assignments]
 
     async def grow(*, validate_only: bool) -> CreatedTopic:
         return await call.services.metadata.store.create_partitions(

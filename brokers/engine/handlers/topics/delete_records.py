@@ -1,7 +1,7 @@
-"""DeleteRecords: a topic's owner gives up everything below an offset, at once and for good (LOG-46).
+"""DeleteRecords: deletes all records below an offset, at once and for good (LOG-46).
 
-Who may delete a topic may delete its records, in a frozen instance too, because that makes room. The answer goes out
-when the start is on disk.
+The right to delete a topic includes its records, even in a frozen instance, because that frees storage. The response is
+sent when the new log start is on disk.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from brokers.engine.protocol.messages.topics import (
     DeleteRecordsTopicResult,
 )
 
-# The cluster's own topics; only its own identity can name them, and their records are somebody's accounts.
+# Prefix of the cluster's own topics; only its own identity can name them, and their records must not be deleted.
 INTERNAL_PREFIX: Final = "__"
 
 _Done = list[tuple[Partition, DeleteRecordsPartitionResult]]
-# Whoever may wait longer than this for followers would better ask again.
+# Maximum wait for followers; a client with a longer timeout has to retry.
 FOLLOWERS_MS_MAX: Final = 60_000
 
 
@@ -42,15 +42,17 @@ async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRec
         if topic is not None and topic.instance_id is None and topic.name.startswith(INTERNAL_PREFIX):
             error = error or int(ErrorCode.INVALID_TOPIC_EXCEPTION)
         lines = [
-            _refused(line, error) if topic is None or error else _delete(call, topic, line, done, followed)
-            for line in wanted.partitions
+            _refused(partition_wanted, error)
+            if topic is None or error
+            else _delete(call, topic, partition_wanted, done, followed)
+            for partition_wanted in wanted.partitions
         ]
         topics.append(DeleteRecordsTopicResult(name=wanted.name, partitions=lines))
     if done:
         await call.services.storage.starts.kept(partition.log.root for partition, _ in done)
         for partition, result in done:
             if partition.room.is_full:
-                # Whoever waits for room does not wait for the next round of retention.
+                # Storage is freed now, not in the next retention round.
                 call.services.storage.table.apply_retention_to(partition, call.services.clock.now_ms())
             if partition.offline:
                 result.low_watermark = NO_LOW_WATERMARK
@@ -77,7 +79,8 @@ def _delete(
         return _refused(line, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     error, low_watermark = delete_before(partition, line.offset)
     result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=error)
-    # Whoever moved it: another request, or this broker while it followed. A power cut may undo what retention deleted.
+    # The start may have been moved by another request, or while this broker was a follower. After a power failure
+    # records that retention deleted may reappear.
     if not error and (partition.log.kept_start_offset < low_watermark or partition.log.trims):
         done.append((partition, result))
     if not error and partition.leadership is not None:
@@ -86,7 +89,7 @@ def _delete(
 
 
 async def _until_followers_deleted(call: Call, followed: _Done, timeout_ms: int) -> None:
-    """Every replica in sync has to have deleted, or the next leader would have the records back (LOG-46)."""
+    """Waits until every replica in sync has deleted the records: the next leader must not have them (LOG-46)."""
     waits: list[tuple[DelayedDeletion, asyncio.Event]] = []
     for partition, result in followed:
         gone = asyncio.Event()
@@ -94,7 +97,7 @@ async def _until_followers_deleted(call: Call, followed: _Done, timeout_ms: int)
         wait.watch(partition)
         waits.append((wait, gone))
     try:
-        # When the time is over each partition is told below how far it came.
+        # After the timeout each partition gets the result that it has reached.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(max(timeout_ms, 0), FOLLOWERS_MS_MAX) / 1000):
                 for _, gone in waits:
@@ -106,7 +109,7 @@ async def _until_followers_deleted(call: Call, followed: _Done, timeout_ms: int)
         if result.error_code:
             continue
         if partition.offline:
-            code = ErrorCode.KAFKA_STORAGE_ERROR  # who was waited for is not known any more
+            code = ErrorCode.KAFKA_STORAGE_ERROR  # the followers of an offline partition are unknown
         elif not partition.is_leader:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif partition.low_watermark < result.low_watermark:

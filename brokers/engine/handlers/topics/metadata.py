@@ -1,4 +1,4 @@
-"""Metadata: the brokers and topics this listener's owner may see (WIRE-12, WIRE-13, CKA-5, CKA-6, CKA-10)."""
+"""Metadata: the brokers and topics that are visible on a listener (WIRE-12, WIRE-13, CKA-5, CKA-6, CKA-10)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from instances.naming import is_valid_topic_name
 
 log = structlog.get_logger(__name__)
 
-# What may be done with a topic and with the cluster, as bits by operation number: those of a topic by the allow-list
-# that stands before them, and all of them as far as there is a right.
+# Operations on topics and on the cluster, as bits by operation number. Those on topics are listed by the allow-list
+# that they require; all of them also require a right.
 TOPIC_OPERATIONS: Final[Mapping[Operation, int]] = {
     Operation.CONSUME: 1 << 3,
     Operation.PRODUCE: 1 << 4,
@@ -45,10 +45,10 @@ TOPIC_OPERATIONS: Final[Mapping[Operation, int]] = {
     Operation.DESCRIBE: sum(1 << operation for operation in (8, 10)),
 }
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-# Topics being created on behalf of clients that asked for their metadata, all instances together and of one.
+# Maximum number of topics being auto-created, of all instances together and of one instance.
 CREATING_MAX: Final = 10_000
 CREATING_PER_INSTANCE_MAX: Final = 500
-# New topics of one request that are checked before the answer: each is compared with all topics of the instance.
+# New topics of one request that are checked before the response: each is compared with all topics of the instance.
 CHECKED_AT_ONCE_MAX: Final = 10
 
 _LISTENER_NOT_FOUND_FROM: Final = 6
@@ -56,7 +56,7 @@ _TOPIC_IDS_FROM: Final = 12
 
 
 def metadata(call: Call, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
-    """At once, unless the answer is long."""
+    """Answers synchronously, unless the response is long."""
     view = call.view
     brokers = [
         MetadataResponseBroker(node_id=endpoint.broker_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
@@ -80,7 +80,7 @@ def metadata(call: Call, request: MetadataRequest) -> MetadataResponse | Awaitab
 
 
 async def _complete(response: MetadataResponse, topics: Iterator[MetadataResponseTopic | None]) -> MetadataResponse:
-    """`response` with the rest of its topics."""
+    """Adds the remaining topics to `response`."""
     await yield_to_others()
     time_slice = TimeSlice()
     for topic in topics:
@@ -90,7 +90,7 @@ async def _complete(response: MetadataResponse, topics: Iterator[MetadataRespons
 
 
 def _add(response: MetadataResponse, topic: MetadataResponseTopic | None) -> int:
-    """How many lines it took; None stands for a topic that is not shown."""
+    """Adds a topic, None if it is not shown. Returns the number of lines that it counts as."""
     if topic is None:
         return 1
     response.topics.append(topic)
@@ -98,19 +98,19 @@ def _add(response: MetadataResponse, topic: MetadataResponseTopic | None) -> int
 
 
 def cluster_operations(call: Call) -> int:
-    """What may be done with the cluster, told to who may describe it."""
+    """Returns the operations that are allowed on the cluster; 0 without DESCRIBE on the cluster."""
     if call.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.DESCRIBE):
         return 0
     return CLUSTER_OPERATIONS & call.authorised_operations(ResourceType.CLUSTER)
 
 
 def lines_described(response: MetadataResponse) -> int:
-    """How long an answer is."""
+    """Returns the length of a response in topics and partitions."""
     return sum(1 + len(topic.partitions) for topic in response.topics)
 
 
 def _topics(call: Call, request: MetadataRequest) -> Iterator[MetadataResponseTopic | None]:
-    """CKA-11: a topic without any right does not exist in a listing; None stands for it."""
+    """Yields the requested topics. A listing omits topics without any right (CKA-11); None stands for each of them."""
     if request.topics is None or (call.version == 0 and not request.topics):
         namespace = call.view.namespace
         for _, topic in sorted(namespace.topics.items()):
@@ -123,8 +123,8 @@ def _topics(call: Call, request: MetadataRequest) -> Iterator[MetadataResponseTo
 
 
 def _once_each(call: Call, topics: Iterable[MetadataRequestTopic]) -> Iterator[MetadataRequestTopic | None]:
-    """A topic named again is answered once, as Kafka does: its partitions would multiply without end; None stands for
-    it, since to look at it takes time too. Before ids are served each one is refused for itself.
+    """Yields each topic once, as Kafka does, since repetitions could multiply the response without limit. None stands
+    for a repetition, which takes time as well. Before versions with topic ids each repetition is rejected by itself.
     """
     has_ids = call.version >= _TOPIC_IDS_FROM
     seen: set[tuple[str | None, bytes]] = set()
@@ -201,7 +201,7 @@ def _partition(call: Call, partition: PartitionImage) -> MetadataResponsePartiti
     replicas, isr = list(partition.replicas), list(partition.isr)
     offline = [replica for replica in replicas if replica not in view.endpoints]
     if offline and call.version == 0:
-        # Its clients take every listed broker for one that is there.
+        # Clients of version 0 take every listed broker for a live one.
         replicas = [replica for replica in replicas if replica in view.endpoints]
         isr = [replica for replica in isr if replica in view.endpoints]
         error = error or int(ErrorCode.REPLICA_NOT_AVAILABLE)
@@ -217,8 +217,8 @@ def _partition(call: Call, partition: PartitionImage) -> MetadataResponsePartiti
 
 
 def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool]) -> int:
-    """Starts to create the topic if the instance's owner lets clients do that; the client asks again (error 5). What
-    cannot be created is answered with a code for the reason; of many only as far as `checks` reach.
+    """Starts to create the topic if the instance's settings allow it; the client retries (error 5). A topic that cannot
+    be created has the reason's error code, as far as `checks` allow more checks in this request.
     """
     view, services = call.view, call.services
     instance = view.instance
@@ -237,9 +237,9 @@ def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool])
             try:
                 services.metadata.store.plan_topic(view.image, TopicSpec(view.instance_id, name))
             except TopicExists:
-                return int(ErrorCode.LEADER_NOT_AVAILABLE)  # the next image shows it
+                return int(ErrorCode.LEADER_NOT_AVAILABLE)  # the metadata will have it soon
             except Refused as refused:
-                _tell_refused(call, name, refused)
+                _report_refused(call, name, refused)
                 return _shown(refused)
         services.metadata.creating.add(internal)
         services.spawn(_create(call, name, internal))
@@ -259,15 +259,15 @@ async def _create(call: Call, name: str, internal: str) -> None:
                 await services.metadata.store.create_topic(
                     services.metadata.current.image, TopicSpec(call.view.instance_id, name)
                 )
-        _tell_created(call, name, plan)
+        _audit_created(call, name, plan)
     except ClusterError as failure:
-        _tell_refused(call, name, failure)
+        _report_refused(call, name, failure)
     finally:
         services.metadata.creating.discard(internal)
 
 
-def _tell_created(call: Call, name: str, created: CreatedTopic) -> None:
-    """Nobody asked for it by CreateTopics; who produced or read is the one who made it."""
+def _audit_created(call: Call, name: str, created: CreatedTopic) -> None:
+    """Writes the auto-creation to the audit log, as an act of the client that produced or read."""
     instance_id = call.view.instance_id
     if instance_id is None or call.view.internal:
         return
@@ -281,20 +281,20 @@ def _tell_created(call: Call, name: str, created: CreatedTopic) -> None:
 
 
 def _shown(refused: Refused) -> int:
-    """Returns the error code of a topic that the plan does not allow.
+    """Returns the error code of a topic that cannot be created.
 
-    librdkafka shows its user nothing but a topic that cannot be; it asks again and again about POLICY_VIOLATION and
-    INVALID_REQUEST, as it should where only a broker is away.
+    librdkafka reports only invalid topics to its user; after POLICY_VIOLATION and INVALID_REQUEST it retries forever,
+    as it should where only a broker is down.
     """
     if isinstance(refused, PolicyViolation | ProhibitedTopic):
         return int(ErrorCode.INVALID_TOPIC_EXCEPTION)
     return refused.wire_code
 
 
-def _tell_refused(call: Call, name: str, failure: ClusterError) -> None:
-    """For the owner, and once for the operator: clients ask many times a second."""
+def _report_refused(call: Call, name: str, failure: ClusterError) -> None:
+    """Records the failure for the owner, and logs it once for the operator, since clients retry many times a second."""
     instance_id = call.view.instance_id
-    assert instance_id is not None, "the cluster's own topics are not made so"
+    assert instance_id is not None, "the cluster's own topics are not auto-created"
     services = call.services
     if services.accounting.accountings.of(instance_id).refused_topics.note(name, str(failure), services.clock.now_ms()):
         log.info("topic_not_created", instance_id=instance_id, reason=str(failure))

@@ -1,5 +1,5 @@
-"""CreateTopics and DeleteTopics, on any broker: written by compare-and-set, answered when every broker can see it
-(CTL-17…20; never NOT_CONTROLLER, which is a meant difference from Kafka).
+"""CreateTopics and DeleteTopics on any broker: written by compare-and-set, and answered when every broker has the
+change (CTL-17…20). Deliberately different from Kafka, they never return NOT_CONTROLLER.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from instances.naming import collision_key
 
 TOPICS_PER_CALL_MAX = 1_000
 TOO_MANY = f"At most {TOPICS_PER_CALL_MAX} topics in one request."
-# Far more than there are keys; it takes 1 ms to look at them.
+# Far more than there are configuration keys; checking this number takes 1 ms.
 CONFIGS_PER_RESOURCE_MAX: Final = 500
 TOO_MANY_CONFIGS: Final = f"At most {CONFIGS_PER_RESOURCE_MAX} configurations of one resource."
 NOT_AUTHORISED = "Authorization failed."
 NO_RIGHT = "Topic authorization failed."
-# However long a client is willing to wait.
+# Maximum wait, whatever timeout the client requests.
 WAIT_S_MAX = 60.0
 TIMED_OUT = "The operation goes on, but was not finished within the time given."
 
 
 class Wrong(Exception):
-    """What one topic of the request is refused with."""
+    """Error of one topic in a request."""
 
     def __init__(self, code: int, message: str, shown: str | None = None) -> None:
-        """`shown`: the name of what was named by its id, for who may know it."""
+        """Creates the error. `shown` is the name of a topic requested by id, if the client may know it."""
         super().__init__(message)
         self.code = int(code)
         self.shown = shown
 
 
 def refusal(call: Call, error: ClusterError) -> Wrong:
-    """What a request is refused with by the store."""
+    """Returns the error of a change that the store rejected."""
     code = error.wire_code
     if isinstance(error, TooManyChanges) and call.version < STRICT_FROM[call.api_key]:
         code = int(ErrorCode.REQUEST_TIMED_OUT)
@@ -64,13 +64,13 @@ def refusal(call: Call, error: ClusterError) -> Wrong:
 
 
 def charge_client(call: Call, partitions: int) -> None:
-    """Raises Wrong: the client has to wait for what it changed before (QUO-41)."""
+    """Charges the client for a change. Raises Wrong if it first has to pay for earlier changes (QUO-41)."""
     if not take(call, partitions):
         raise Wrong(ErrorCode.THROTTLING_QUOTA_EXCEEDED, EXCEEDED)
 
 
 class Patience:
-    """Deadline shared by the changes of one request: they wait for a turn, then until all brokers have seen them."""
+    """Deadline shared by the changes of one request, for their turns and until all brokers have them."""
 
     def __init__(self, call: Call, timeout_ms: int) -> None:
         self._clock = call.services.clock
@@ -93,7 +93,7 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
     passed: dict[str, str] = {}
     patience = None if request.validate_only else Patience(call, request.timeout_ms)
     for topic in request.topics:
-        # What is only checked waits for nothing, and each is compared with all topics of the instance.
+        # Topics are only validated here, and each is compared with all topics of the instance.
         await yield_to_others()
         try:
             if names[topic.name] > 1:
@@ -123,12 +123,12 @@ async def _all_refused(topics: Sequence[CreatableTopic]) -> list[CreatableTopicR
 
 
 def lines_created(response: CreateTopicsResponse) -> int:
-    """How long an answer is."""
+    """Returns the length of a response in topics and settings."""
     return sum(1 + len(topic.configs or ()) for topic in response.topics)
 
 
 def _check_collision(call: Call, name: str, passed: Mapping[str, str]) -> None:
-    """CTL-18 among the topics of one request, of which the image does not know yet. The cluster's own names may."""
+    """Checks collisions among the topics of one request (CTL-18), except for the cluster's own topics."""
     other = passed.get(collision_key(name))
     if other is not None and call.view.instance_id is not None:
         raise Wrong(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}")
@@ -137,7 +137,7 @@ def _check_collision(call: Call, name: str, passed: Mapping[str, str]) -> None:
 async def _create(
     call: Call, topic: CreatableTopic, beside: Sequence[CreatedTopic], patience: Patience | None
 ) -> CreatedTopic:
-    """Without patience it is only checked."""
+    """Creates a topic; only validates the request without `patience`."""
     assignment = None
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
@@ -146,7 +146,7 @@ async def _create(
                 "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used at the "
                 "same time.",
             )
-        assignment = {line.partition_index: tuple(line.broker_ids) for line in topic.assignments}
+        assignment = {partition.partition_index: tuple(partition.broker_ids) for partition in topic.assignments}
         if len(assignment) != len(topic.assignments):
             raise Wrong(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice.")
 
@@ -169,7 +169,7 @@ async def _create(
         raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY_CONFIGS)
     try:
         try:
-            # Of a key given twice the last value counts.
+            # The last value of a repeated key counts.
             config = topic_config.check_config(
                 {config.name: config.value for config in topic.configs},
                 {},
@@ -179,7 +179,7 @@ async def _create(
             topic_config.check_together(config, call.services.metadata.topic_defaults)
             topic_config.check_message_bytes(config, message_bytes_max(call), {})
         except topic_config.InvalidTopicConfig as error:
-            # Kafka looks at the configuration last: whatever else is wrong is the answer.
+            # Kafka checks the configuration last: any other error takes precedence.
             await create({}, validate_only=True)
             raise Wrong(ErrorCode.INVALID_CONFIG, str(error)) from error
         plan = await create(config, validate_only=True)
@@ -194,12 +194,12 @@ async def _create(
 
 
 def message_bytes_max(call: Call) -> int | None:
-    """What the instance's topics may have as their largest batch; None for the cluster itself."""
+    """Returns the upper bound of `max.message.bytes` in the instance's topics; None for the cluster itself."""
     return None if call.view.instance is None else call.view.instance.document.message_bytes_max
 
 
 async def _complete(call: Call, patience: Patience, made: list[tuple[CreatedTopic, CreatableTopicResult]]) -> None:
-    """Waits until every partition of what was made has a leader (CTL-17), which is when a produce can succeed."""
+    """Waits until every partition of the created topics has a leader (CTL-17), and a produce can succeed."""
     if not made:
         return
 
@@ -223,8 +223,8 @@ def _refused(name: str, wrong: Wrong) -> CreatableTopicResult:
 
 
 def _created(call: Call, name: str, created: CreatedTopic, validate_only: bool) -> CreatableTopicResult:
-    """What is only checked gets no id, since nobody could find it by that id. Who may not know how topics are
-    configured is told no more than that it is made.
+    """Returns the result of a created topic. After a mere validation it has no id. Without the right to describe
+    configurations it has no settings.
     """
     topic_id = UUID_ZERO if validate_only else created.topic_id
     denied = call.denial(ResourceType.TOPIC, name, AclOperation.DESCRIBE_CONFIGS)
@@ -241,13 +241,13 @@ def _created(call: Call, name: str, created: CreatedTopic, validate_only: bool) 
         replication_factor=created.replication_factor,
         configs=[
             CreatableTopicConfigs(
-                name=line.setting.name,
-                value=line.value,
-                read_only=line.setting.read_only,
-                config_source=int(line.source),
+                name=setting.setting.name,
+                value=setting.value,
+                read_only=setting.setting.read_only,
+                config_source=int(setting.source),
                 is_sensitive=False,
             )
-            for line in topic_config.describe(created.config, call.services.metadata.topic_defaults)
+            for setting in topic_config.describe(created.config, call.services.metadata.topic_defaults)
         ],
     )
 
@@ -323,7 +323,7 @@ async def _mark(call: Call, topic: TopicImage, patience: Patience) -> None:
 async def _await_removal(
     call: Call, patience: Patience, deleted: list[tuple[TopicImage, DeletableTopicResult]]
 ) -> None:
-    """Until no image shows them any more, so that the names can be used again."""
+    """Waits until no broker's metadata has the topics any more, so that their names can be used again."""
     if not deleted:
         return
 

@@ -1,1 +1,1 @@
-"""Transactions, their markers, and producer ids."""
+"""Calls about transactions, their markers, and producer ids."""

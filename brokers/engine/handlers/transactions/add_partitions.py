@@ -1,6 +1,4 @@
-"""AddPartitionsToTxn: one transaction from a client, or many from a broker, perhaps only to be verified (TXN-7,
-TXN-27).
-"""
+"""AddPartitionsToTxn: one transaction of a client, or many of a broker, perhaps only verified (TXN-7, TXN-27)."""
 
 from __future__ import annotations
 
@@ -27,16 +25,16 @@ from brokers.engine.protocol.messages.transactions import (
 )
 from brokers.engine.scheduling.time_slice import TimeSlice
 
-# From this version on only brokers ask.
+# First version that only brokers send.
 BATCHED_FROM: Final = 4
 TRANSACTIONS_PER_REQUEST_MAX: Final = 10_000
 
-# A topic as the client calls it, and a partition of it.
+# Client's topic name, and partition index.
 Named = tuple[str, int]
 
 
 class Answered(NamedTuple):
-    """An error code for each partition that was named, and who verified them."""
+    """An error code for each requested partition, and the epoch of the coordinator that verified them."""
 
     codes: dict[Named, int]
     coordinator_epoch: int = NO_COORDINATOR
@@ -72,7 +70,7 @@ async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) 
 
 
 def lines_answered(response: AddPartitionsToTxnResponse) -> int:
-    """How long an answer is."""
+    """Returns the length of a response in transactions, topics and partitions."""
     transactions = [result.topic_results for result in response.results_by_transaction]
     topics = [topic for topics in (response.results_by_topic_v3_and_below, *transactions) for topic in topics]
     return len(transactions) + len(topics) + sum(len(topic.results_by_partition) for topic in topics)
@@ -84,7 +82,7 @@ async def _answered(call: Call, transaction: AddPartitionsToTxnTransaction) -> A
         return Answered(dict.fromkeys(named, denied))
     partitions, refused = await _allowed(call, named)
     if refused:
-        # All or nothing: what could have been added was not tried.
+        # All or nothing: allowed partitions were not attempted.
         return Answered(dict.fromkeys(named, int(ErrorCode.OPERATION_NOT_ATTEMPTED)) | refused)
     refusal = id_refusal(call, transaction.transactional_id)
     if refusal:
@@ -110,7 +108,7 @@ async def _answered(call: Call, transaction: AddPartitionsToTxnTransaction) -> A
 
 
 async def _named(topics: Iterable[AddPartitionsToTxnTopic]) -> dict[Named, None]:
-    """Each once, in the order in which they are named."""
+    """Returns the requested partitions once, in the order of the request."""
     named: dict[Named, None] = {}
     time_slice = TimeSlice()
     for topic in topics:
@@ -122,7 +120,7 @@ async def _named(topics: Iterable[AddPartitionsToTxnTopic]) -> dict[Named, None]
 
 
 async def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, PartitionKey], dict[Named, int]]:
-    """Which partitions are meant, and the error codes of those that this client may not write to or that are none."""
+    """Returns the existing partitions that this client may write to, and the error codes of the others."""
     topics = call.view.namespace.topics
     partitions: dict[Named, PartitionKey] = {}
     refused: dict[Named, int] = {}
@@ -147,11 +145,11 @@ async def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, Part
 async def _by_topic(
     call: Call, topics: Iterable[AddPartitionsToTxnTopic], codes: dict[Named, int]
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """As listed, also what is listed twice."""
+    """Returns the results in the order of the request, with its repetitions."""
     result = []
     time_slice = TimeSlice()
     for topic in topics:
-        await time_slice.pause()  # a topic may be named without partitions
+        await time_slice.pause()  # a topic may have no partitions
         lines = []
         for index in topic.partitions:
             await time_slice.pause()

@@ -1,4 +1,4 @@
-"""DescribeProducers: who writes to a partition with a producer id, and since which offset in a transaction.
+"""DescribeProducers: the producers with a producer id of a partition, and the start of their open transactions.
 
 Only the partition's leader answers.
 """
@@ -21,10 +21,10 @@ from brokers.engine.protocol.messages.producers import (
 from brokers.engine.scheduling.time_slice import TimeSlice
 from instances import naming
 
-# So many producers are told of in one answer, and what is left of the last partition; whoever asks for more asks again.
+# Maximum number of producers in one response, apart from the rest of its last partition; clients split their requests.
 PRODUCERS_PER_ANSWER_MAX: Final = 40_000
 
-# Kafka's own words; its clients show them.
+# Kafka's messages, which its clients show.
 _MESSAGES: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
@@ -51,14 +51,14 @@ async def describe_producers(call: Call, request: DescribeProducersRequest) -> D
                 described += len(partitions[-1].active_producers)
             await time_slice.pause()
         topics.append(DescribeProducersTopicResult(name=wanted.name, partitions=partitions))
-        await time_slice.pause()  # a topic may be named without partitions
+        await time_slice.pause()  # a topic may have no partitions
     return DescribeProducersResponse(topics=topics)
 
 
 def settings_described(response: DescribeProducersResponse) -> int:
-    """How long an answer is."""
-    lines = [line for topic in response.topics for line in topic.partitions]
-    return len(response.topics) + sum(len(line.active_producers) + 1 for line in lines)
+    """Returns the length of a response in topics, partitions and producers."""
+    lines = [partition for topic in response.topics for partition in topic.partitions]
+    return len(response.topics) + sum(len(partition.active_producers) + 1 for partition in lines)
 
 
 def _error(call: Call, name: str, topic: TopicImage | None) -> int:

@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions: a tenant sees its own transactional ids and topics (CKA-16)."""
+"""DescribeTransactions and ListTransactions, with a tenant's own transactional ids and topics only (CKA-16)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IDS_PER_REQUEST_MAX: Final = 10_000
 
 
 async def describe_transactions(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
-    """What is named beyond the limit, or again and again, is refused."""
+    """Describes the transactions. Ids beyond the limit, and too many repetitions, are rejected."""
     described: list[TransactionDescription] = []
     time_slice = TimeSlice()
     for is_excessive, item in zip(
@@ -47,8 +47,8 @@ async def describe_transactions(call: Call, request: DescribeTransactionsRequest
 
 
 def transactions_described(response: DescribeTransactionsResponse) -> int:
-    """How long an answer is."""
-    return sum(1 + len(each.topics or ()) for each in response.transaction_states)
+    """Returns the length of a response in transactions and topics."""
+    return sum(1 + len(state.topics or ()) for state in response.transaction_states)
 
 
 async def _describe(call: Call, transactional_id: str) -> TransactionDescription:
@@ -75,7 +75,7 @@ async def _describe(call: Call, transactional_id: str) -> TransactionDescription
 
 
 def _topics(call: Call, partitions: Iterable[PartitionKey]) -> list[TransactionTopic]:
-    """Under the names this client uses. Of what is not the client's, such as the offsets topic, nothing is said."""
+    """Returns partitions by the client's topic names, without internal topics such as the offsets topic."""
     result: dict[str, list[int]] = {}
     for internal, index in partitions:
         name = _shown(call, internal)
@@ -91,7 +91,7 @@ def _shown(call: Call, internal: str) -> str | None:
     if instance is None or naming.split_internal(internal)[0] != instance.id:
         return None
     topic = call.view.image.topics.get(internal)
-    # A deleted topic is in a transaction until that has ended.
+    # A deleted topic stays in a transaction until the transaction ends.
     name = instance.topic_names.get(internal) or naming.plain_topic(internal)
     if name is None or call.denial(ResourceType.TOPIC, name):
         return None
@@ -99,7 +99,7 @@ def _shown(call: Call, internal: str) -> str | None:
 
 
 async def list_transactions(call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """Of the transactions that are coordinated by this broker."""
+    """Lists the transactions that this broker coordinates."""
     runtime = call.services.coordination.transactions
     if runtime is None:
         return ListTransactionsResponse(error_code=int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -133,7 +133,7 @@ async def list_transactions(call: Call, request: ListTransactionsRequest) -> Lis
 
 
 def _listed(call: Call, item: Listed) -> list[ListedTransaction]:
-    """Nothing of what is somebody else's, or may not be described."""
+    """Returns the transaction in a list, which is empty if it is another instance's or may not be described."""
     transactional_id = call.view.namespace.shown_id(item.transactional_id)
     if transactional_id is None or call.denial(ResourceType.TRANSACTIONAL_ID, transactional_id):
         return []

@@ -1,4 +1,4 @@
-"""InitProducerId (IDE-1, IDE-2, TXN-5). Who names a transactional id asks its coordinator, anybody else any broker."""
+"""InitProducerId (IDE-1, IDE-2, TXN-5): sent to the coordinator of a transactional id; without one, to any broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_PRODUCER = -1
 
 
 class BlockProducerIds:
-    """Hands out ids from blocks of 1000; an id of a block that was not used up is never given to anybody."""
+    """Allocates ids from blocks of 1000; ids left in a block when the broker stops are never used."""
 
     def __init__(self, store: ClusterStore, broker_id: int) -> None:
         self._store = store
@@ -25,7 +25,7 @@ class BlockProducerIds:
         self._lock = asyncio.Lock()
 
     async def next_id(self) -> int:
-        """Raises ClusterError when a block is needed and cannot be had."""
+        """Returns the next id. Raises ClusterError if a new block is needed and cannot be allocated."""
         async with self._lock:
             for producer_id in self._block:
                 return producer_id
@@ -55,7 +55,7 @@ async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitPr
 
 
 def _denial(call: Call, transactional_id: str | None) -> int:
-    """Whoever may write to any topic may be an idempotent producer (KIP-679)."""
+    """Returns the error code of a denial, else 0. WRITE on any topic allows an idempotent producer (KIP-679)."""
     if transactional_id is not None:
         return call.denial(ResourceType.TRANSACTIONAL_ID, transactional_id)
     denied = call.denial(ResourceType.CLUSTER)

@@ -1,6 +1,6 @@
 """InitProducerId with a transactional id, AddOffsetsToTxn and EndTxn (TXN-5, TXN-8, TXN-10).
 
-Ids are the instance's own on the wire and prefixed inside (CKA-16), so that tenants never meet.
+Transactional ids are prefixed internally (CKA-16), which keeps those of tenants apart.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from brokers.engine.protocol.messages.transactions import (
 
 
 async def asked(call: Call, internal_id: str, operation: Operation, failed: Callable[[int], Any]) -> Any:
-    """What the coordinator of `internal_id` answers; `failed(code)` where it cannot."""
+    """Returns the reply of the coordinator of `internal_id`, or that of `failed(code)` if it cannot reply."""
     services = call.services
 
     def refused(code: int) -> Any:
@@ -39,7 +39,7 @@ async def asked(call: Call, internal_id: str, operation: Operation, failed: Call
 
 
 def id_refusal(call: Call, transactional_id: str) -> int:
-    """Why this call may not use this id, 0 if it may."""
+    """Returns the error code if this call may not use the id, else 0."""
     if denied := call.denial(ResourceType.TRANSACTIONAL_ID, transactional_id):
         return denied
     if transactional_id == "":
@@ -50,8 +50,8 @@ def id_refusal(call: Call, transactional_id: str) -> int:
 
 
 async def initialise(call: Call, request: InitProducerIdRequest, expected: tuple[int, int] | None) -> Initialised:
-    """The answer to an InitProducerId that names a transactional id."""
-    assert request.transactional_id is not None, "an idempotent producer asks nobody in particular"
+    """Answers an InitProducerId with a transactional id."""
+    assert request.transactional_id is not None, "idempotent producers have no coordinator"
     refusal = id_refusal(call, request.transactional_id)
     if not refusal and len(request.transactional_id.encode()) > ID_BYTES_MAX:
         refusal = int(ErrorCode.INVALID_REQUEST)
@@ -75,7 +75,7 @@ async def initialise(call: Call, request: InitProducerIdRequest, expected: tuple
 
 
 async def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
-    """The offsets of a group become part of the transaction: the partition that keeps them is added (TXN-8)."""
+    """Adds the group's partition of the offsets topic to the transaction (TXN-8)."""
     code = id_refusal(call, request.transactional_id) or call.denial(ResourceType.GROUP, request.group_id)
     code = code or await _add_offsets(call, request)
     return AddOffsetsToTxnResponse(error_code=downgraded(code, call.api_key, call.version))
@@ -84,7 +84,7 @@ async def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> Add
 async def _add_offsets(call: Call, request: AddOffsetsToTxnRequest) -> int:
     services, namespace = call.services, call.view.namespace
     internal_id = namespace.internal_id(request.transactional_id)
-    # Who asks the wrong broker is told so, whether there are coordinators of groups or not.
+    # The wrong coordinator is an error even if coordinators of groups are unavailable.
     refusal = (
         0 if services.coordination.transactions is None else services.coordination.transactions.refusal(internal_id)
     )
@@ -92,7 +92,7 @@ async def _add_offsets(call: Call, request: AddOffsetsToTxnRequest) -> int:
         return coordinator_error(refusal)
     topic = services.metadata.current.image.topics.get(services.coordination.settings.groups_topic.name)
     if topic is None or topic.deleting:
-        # A partition that is not there would count as deleted when the transaction ends.
+        # A partition that does not exist would count as deleted when the transaction ends.
         find_coordinator.make_ready(services, find_coordinator.GROUP)
         return int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     index = partition_of(namespace.internal_id(request.group_id), len(topic.partitions))
@@ -107,7 +107,7 @@ async def _add_offsets(call: Call, request: AddOffsetsToTxnRequest) -> int:
 
 
 async def end_txn(call: Call, request: EndTxnRequest) -> EndTxnResponse:
-    """Answered as soon as the outcome is durable; the markers follow (TXN-10)."""
+    """Answers when the outcome is durable; the markers follow (TXN-10)."""
     code = id_refusal(call, request.transactional_id)
     if not code:
         internal_id = call.view.namespace.internal_id(request.transactional_id)

@@ -1,8 +1,9 @@
-"""WriteTxnMarkers: a transaction coordinator ends a transaction on the partitions led here (TXN-12, TXN-14).
+"""WriteTxnMarkers: a transaction coordinator ends a transaction on the partitions that this broker leads (TXN-12,
+TXN-14).
 
-Only brokers may ask, and the control plane for an operator who aborts what hangs. Markers are appended at once; the
-answer leaves when they are committed, or with REQUEST_TIMED_OUT for those that are not: the coordinator may ask for
-these again, and a marker that comes twice does no harm.
+Only brokers may send it, and the control plane for an operator who aborts a hanging transaction. Markers are appended
+at once; the response is sent when they are committed, or with REQUEST_TIMED_OUT for the others: the coordinator may
+send those again, and a repeated marker does no harm.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from brokers.engine.protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 
-# `request.timeout.ms`: so long a marker may wait for its followers.
+# Maximum wait of a marker for its followers, as `request.timeout.ms`.
 TIMEOUT_MS: Final = 30_000
-# The same when another broker asks: the next request of its connection waits behind the answer.
+# The wait for requests of another broker: the next request of its connection waits behind the response.
 PEER_TIMEOUT_MS: Final = 2_000
 
 PartitionResult = WritableTxnMarkerPartitionResult
 
 
 class PendingMarker(NamedTuple):
-    """One that is appended and not yet committed."""
+    """A marker that is appended and not yet committed."""
 
     result: PartitionResult
     partition: Partition
@@ -59,7 +60,7 @@ def _may_write(call: Call, request: WriteTxnMarkersRequest) -> bool:
 async def write_markers(
     services: BrokerServices, request: WriteTxnMarkersRequest, timeout_ms: int = TIMEOUT_MS
 ) -> WriteTxnMarkersResponse:
-    """As the call, for the coordinator of this broker. Everything is appended before the first wait."""
+    """Writes markers for a request or for this broker's coordinator. All are appended before the first wait."""
     now_ms = services.clock.now_ms()
     pending: list[PendingMarker] = []
     response = WriteTxnMarkersResponse(
@@ -117,7 +118,7 @@ def _appended(
 
 
 async def _completed(services: BrokerServices, pending: list[PendingMarker], timeout_ms: int) -> None:
-    """Waits until all are committed, somebody else leads, or the time is over; writes down how each ended."""
+    """Waits until all are committed, the leadership is lost, or the time is over; sets the result of each."""
     done: asyncio.Future[None] = services.loop.create_future()
 
     def wake() -> None:

@@ -1,4 +1,4 @@
-"""What `compat.profile` turns on (DEC-1, DEC-18)."""
+"""Effects of `compat.profile` (DEC-1, DEC-18)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One timer for everything that waits: nothing expires early, twice, or after it was dropped."""
+"""One timer for all waits: nothing expires early, twice, or after it was dropped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from brokers.engine.deadlines import EXPIRED_PER_TURN_MAX, SWEPT_MIN, TICK_MS, D
 
 
 class Clock:
-    """Also the loop: timers are called when time is told to pass."""
+    """A clock and event loop whose timers fire when the test advances the time."""
 
     def __init__(self) -> None:
         self.at_ms = 1_000

@@ -1,4 +1,4 @@
-"""When the process looks for garbage (`garbage`)."""
+"""Schedule of the process's garbage collection (`garbage`)."""
 
 from __future__ import annotations
 

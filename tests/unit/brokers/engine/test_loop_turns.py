@@ -1,4 +1,4 @@
-"""Long turns of the event loop are counted by whom they served, and memory stays bounded."""
+"""Long turns of the event loop are counted by instance and call, and memory stays bounded."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_each_turn_of_a_coroutine_is_timed_without_what_lies_between() -> 
 
     async def work() -> str:
         until_s = time.perf_counter() + 0.02
-        while time.perf_counter() < until_s:  # it is to hold the loop
+        while time.perf_counter() < until_s:  # blocks the event loop
             pass
         await asyncio.sleep(0.1)
         return "done"

@@ -1,4 +1,4 @@
-"""The broker's own work has one turn in each round of the event loop."""
+"""The broker's own work has one turn in each iteration of the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page cache is asked, against files that were made to leave it."""
+"""Checks of the page cache, with files that were evicted from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long requests take turns, an instance after the other, and have room by instance (`request_turns`)."""
+"""Long requests take turns by instance, and each instance has room for some (`request_turns`)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_an_instance_with_many_long_requests_waits_as_long_as_one_with_a_s
 
 
 async def test_one_piece_at_a_time_is_served_as_often_as_many_that_are_queued() -> None:
-    """An instance that asks for its next piece when it had one does not keep those that queue waiting, nor they it."""
+    """An instance that queues its next part after each part does not delay those that queue many, nor they it."""
     turns, served = RequestTurns(asyncio.get_running_loop()), list[str]()
 
     async def serial() -> None:
@@ -80,7 +80,7 @@ async def test_an_instance_that_owes_time_pauses_and_others_do_not_wait_for_it()
         await asyncio.wait_for(turns.take("pays"), 5)
     later = turns.take("owes")
     assert not any(turn.done() for turn in (first, second, later))
-    assert asked.count("owes") == 1  # who pauses is not asked again and again
+    assert asked.count("owes") == 1  # the debt of a pausing instance is checked once
     debts_ms["owes"] = 0
     await asyncio.wait_for(asyncio.gather(first, second, later), 5)
 
@@ -125,7 +125,7 @@ async def test_a_request_larger_than_the_room_is_let_in_alone_and_others_wait_in
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
     large.leave()
-    large.leave()  # once is enough, and no harm
+    large.leave()  # may be repeated
     first = await asyncio.wait_for(waiting[0], 5)
     assert not waiting[1].done()
     first.leave()

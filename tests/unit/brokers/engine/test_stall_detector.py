@@ -1,4 +1,4 @@
-"""A process that stood still finds out before it acknowledges anything (CTL-4)."""
+"""A process that was paused detects that before it acknowledges anything (CTL-4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits that are switched off, each by the smallest function that is the limit: the test that guards it fails."""
+"""Limits switched off in the smallest function that implements each: the test of the limit then fails."""
 
 from __future__ import annotations
 

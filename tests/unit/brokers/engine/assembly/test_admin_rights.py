@@ -1,4 +1,4 @@
-"""Who may ask what on the admin port."""
+"""Access to the admin port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shares follow the image: who leads what, who is there, what was bought (CKA-27, CKA-35, CKA-43)."""
+"""Shares follow the metadata: leaders, live brokers, and the bandwidth of instances (CKA-27, CKA-35, CKA-43)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker tells operators of the whole cluster: what is wrong is counted, and partitions come page by page."""
+"""The cluster report for operators: counts of partitions in bad states, and partitions page by page."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_healthy_cluster_misses_nothing() -> None:
 
 
 def test_a_replica_out_of_the_isr_is_missed_on_its_broker() -> None:
-    """And a member of an earlier incarnation is none (REP-24)."""
+    """A member of the ISR from an earlier incarnation of its broker is not in sync (REP-24)."""
     shrunk = topic("a", partition(0, 1, 2, isr=(1,)))
     assert ClusterReport().counts(image(shrunk))["under_replicated"] == 1
     bounced = image(topic("a", partition(0, 1, 2, isr_epochs=(10, 10))), brokers=(broker(1), broker(2, epoch=60)))
@@ -80,7 +80,7 @@ def test_too_few_in_sync_for_acks_all_is_told_apart() -> None:
 @pytest.mark.parametrize("wanted", [1, 2, 3, 2**31 - 1])
 @pytest.mark.parametrize("replicas", [(1,), (1, 2), (1, 2, 3)])
 def test_more_in_sync_replicas_than_there_are_replicas_refuse_nothing(replicas: tuple[int, ...], wanted: int) -> None:
-    """A produce with acks=all succeeds then: REP-13 caps the setting."""
+    """A produce with acks=all succeeds: the number of replicas is the upper bound of the setting (REP-13)."""
     config = {"min.insync.replicas": str(wanted)}
     whole = image(topic("a", partition(0, *replicas), config=config))
     assert ClusterReport().counts(whole)["under_min_isr"] == 0

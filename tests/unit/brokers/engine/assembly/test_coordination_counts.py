@@ -1,4 +1,4 @@
-"""What coordinators did as `/metrics` tells it: counted where it is written, once, and not again by who takes over."""
+"""Counters of coordinators in `/metrics`: counted once, where a record is written, and not again after a load."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMEOUT_MS = 60_000
 
 
 class CountedShard(Shard):
-    """A shard of groups as the assembly makes it."""
+    """A group shard as the assembly creates it."""
 
     def __init__(self, log: FakeLog | None = None) -> None:
         self.counts = Counts()
@@ -36,7 +36,7 @@ class CountedShard(Shard):
 
 
 class CountedCoordinator(Coordinator):
-    """A shard of transactions as the assembly makes it."""
+    """A transaction shard as the assembly creates it."""
 
     def __init__(self, **options: Any) -> None:
         self.counts = Counts()
@@ -49,7 +49,7 @@ class CountedCoordinator(Coordinator):
 
 
 def sent(shard: CountedShard, coordinator: CountedCoordinator, now_ms: int = 0) -> dict[str, float]:
-    """Samples by name, those with labels by their values too."""
+    """Returns the samples by name, those with labels also by the label's values."""
     return {
         "".join(
             (sample.name.removeprefix("penstock_broker_"), *(f" {value}" for _, value in sample.labels))

@@ -1,4 +1,4 @@
-"""As whom a broker passes calls on: for a client with its address, for the control plane as the instance itself."""
+"""Identity of forwarded calls: a client with its address, or for the control plane the instance itself."""
 
 from __future__ import annotations
 

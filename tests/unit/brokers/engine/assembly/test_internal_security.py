@@ -1,4 +1,4 @@
-"""The internal listener of a broker with a certificate: what it lets in beside others with and without one."""
+"""The internal listener of a broker with a certificate, beside brokers with and without one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.testkit.wire import WireClient
 
 
 async def logs_in(broker: InProcessBroker) -> bool:
-    """Whether the secret lets a stranger in."""
+    """True if a client can sign in with the secret."""
     client = await WireClient.connect(broker.config.internal_port)
     try:
         return bool((await client.log_in(CLUSTER_USER, SECRET)).error_code == 0)
@@ -41,7 +41,7 @@ async def logs_in(broker: InProcessBroker) -> bool:
 
 @dataclass
 class Owner:
-    """Of a link; notes what it is told."""
+    """Owner of a link; records its calls."""
 
     is_up: bool = False
     frames: int = 0
@@ -58,7 +58,7 @@ class Owner:
 
 
 def known(broker: InProcessBroker, *, broker_id: int | None = None, has_tls: bool = True) -> BrokerInfo:
-    """As the cluster's image has it."""
+    """Returns the broker as in the cluster metadata."""
     config = broker.config
     return BrokerInfo(
         broker_id or config.broker_id, "127.0.0.1", config.internal_port, config.admin_port, None, 1, has_tls=has_tls
@@ -88,7 +88,7 @@ async def test_the_secret_opens_while_a_broker_without_certificate_is_registered
 async def test_a_link_is_up_by_certificate_and_carries_answers_of_any_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_near: bool
 ) -> None:
-    """Brokers on one machine end TLS when they know each other; to others they stay encrypted."""
+    """Brokers on one machine continue without TLS after the handshake; links to others stay encrypted."""
     monkeypatch.setattr(peer_tls, "is_loopback", lambda host: is_near)
     tls = tmp_path / "tls"
     async with (
@@ -154,7 +154,7 @@ async def test_a_link_that_is_closed_in_the_middle_of_its_handshake_leaves_nothi
                 await asyncio.sleep(0)
             link.close()
         assert not [owner for owner in owners if owner.reasons]
-        # Those that came are told that nobody is there; one more gets in.
+        # The connections are accepted and rejected; one more gets a place.
         owner = Owner()
         one.broker.security.link(known(two), owner)
         await one.until(lambda: owner.is_up)
@@ -179,7 +179,7 @@ async def test_the_admin_port_tells_health_without_tls_and_the_rest_to_the_contr
 
 
 async def test_places_of_the_admin_port_go_to_the_control_plane_first(tmp_path: Path) -> None:
-    """Neither strangers nor processes with another certificate keep it out, and it loses no place to them."""
+    """Neither strangers nor processes with other certificates lock it out, and it loses no place to them."""
     tls = tmp_path / "tls"
     reader_of_metrics = ProcessIdentity(Role.METRICS, "prometheus")
     async with InProcessBroker(tmp_path / "1", internal_tls=tls) as broker, AsyncExitStack() as stack:

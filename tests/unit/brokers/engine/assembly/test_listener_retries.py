@@ -1,4 +1,4 @@
-"""How often a port that could not be opened is tried again, and how often that is said."""
+"""Retry intervals of ports that could not be opened, and the rate of their log lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The longest answers of the admin port about one instance: each is one turn of the loop, and short."""
+"""The longest reports of the admin port about one instance: each takes one short turn of the event loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from brokers.engine.network.inbound_frames import InboundFrames
 from brokers.engine.throttling.usage import ReportHead, UsageAccounting, reports
 
 INSTANCE = "ins-aaaaaaaa"
-# With others beside it, a turn of ten milliseconds is measured several times and the shortest counts.
+# Under load, a turn of ten milliseconds is measured several times and the shortest counts.
 TURN_S = 0.01
 TRIES = 7
 BUFFERS = FrameBuffers(soon=lambda call: call())
@@ -40,7 +40,7 @@ def shortest_s(make: Callable[[], Any]) -> float:
 
 
 def connected(number: int, name: str) -> Connection:
-    """A connection with what its report reads, and no socket."""
+    """Returns a connection that has what the report reads, and no socket."""
     connection = Connection.__new__(Connection)
     session = Session.__new__(Session)
     session._client, session.last_client_id, session._route_name = None, name, "default"
@@ -54,7 +54,7 @@ def connected(number: int, name: str) -> Connection:
 
 
 class Ports:
-    """Listeners of one instance with so many connections."""
+    """Listeners of one instance with a number of connections."""
 
     def __init__(self, count: int, name: str, *, is_protected: bool = False) -> None:
         self.loop = SimpleNamespace(time=lambda: 5.0)

@@ -1,4 +1,4 @@
-"""Counters in files: what one incarnation counted and did not report, the next one finds."""
+"""Counters in files: the next process reports what a killed one had not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BROKER, EPOCH = 3, 41
 
 
 def opened(directory: Path, epoch: int = EPOCH) -> tuple[MmapCounters, AccountingRegistry, list[UsageEvent]]:
-    """An incarnation, and what it found of those before."""
+    """Opens the counters of a new process; returns also the usage of earlier ones."""
     kept = MmapCounters(directory)
     unreported = kept.open(NOW_MS)
     result = [event for item in unreported for event in item.events(BROKER, NOW_MS + 60_000)]

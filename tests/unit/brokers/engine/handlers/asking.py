@@ -1,4 +1,4 @@
-"""The administration calls as a client makes them, for the tests of their answers."""
+"""Administration calls as a client sends them, for tests of their responses."""
 
 from __future__ import annotations
 

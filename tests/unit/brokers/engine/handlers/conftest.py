@@ -1,4 +1,4 @@
-"""A broker in the test's loop with two instances, and a connection to each."""
+"""Fixtures: a broker in the test's event loop with two instances, and a connection to each."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class House:
 
 @pytest.fixture
 def overrides() -> dict[str, str]:
-    """Broker settings of `house`; a module may say otherwise."""
+    """Returns the broker settings of `house`; a module may override them."""
     return {}
 
 
@@ -79,7 +79,7 @@ async def house(tmp_path: Path, overrides: dict[str, str]) -> AsyncIterator[Hous
 
 @pytest.fixture
 async def administered(house: House) -> None:
-    """A rule in each instance by which every client may administer it: an open instance has none of its own."""
+    """Adds a rule to each instance that lets every client administer it: an open instance has none of its own."""
     for instance_id in (MINE, THEIRS):
         owner = await house.broker.internal_client(instance_id)
         rule = acl("User:*", AclOperation.ALL, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -88,7 +88,7 @@ async def administered(house: House) -> None:
 
 @pytest.fixture
 async def superusers(house: House) -> None:
-    """Makes `mine` and `theirs` connections of a superuser of each instance."""
+    """Replaces `mine` and `theirs` by connections of a superuser of each instance."""
     tree, users = house.broker.tree, house.broker.broker.current
     for instance_id in (MINE, THEIRS):
         root = UserDocument(name="root", created_at_ms=0, superuser=True)

@@ -1,4 +1,4 @@
-"""The calls about offsets as clients make them, for the tests of their answers."""
+"""Offset calls as clients send them, for tests of their responses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.testkit.wire import WireClient
 
 WAIT_S = 10.0
 GROUP = "g"
-# What clients do not hear of: they ask again.
+# Retriable errors.
 _NOT_YET = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -34,7 +34,7 @@ _NOT_YET = (
 
 
 async def coordinator_ready(client: WireClient, *groups: str) -> None:
-    """Until this broker coordinates them all."""
+    """Waits until this broker coordinates all groups."""
     async with asyncio.timeout(WAIT_S):
         for group in groups or (GROUP,):
             while True:
@@ -73,7 +73,7 @@ def commit_request(
 async def commit(
     client: WireClient, offsets: dict[tuple[str, int], int], *, version: int = 7, **more: Any
 ) -> dict[tuple[str, int], int]:
-    """The error code of each."""
+    """Commits offsets; returns the error code of each partition."""
     answer = await client.call(ApiKey.OFFSET_COMMIT, version, commit_request(offsets, **more))
     return {(topic.name, line.partition_index): line.error_code for topic in answer.topics for line in topic.partitions}
 
@@ -86,7 +86,7 @@ async def fetch(
     group: str = GROUP,
     require_stable: bool = False,
 ) -> tuple[int, dict[tuple[str, int], Any]]:
-    """The error code for all, and the lines."""
+    """Fetches offsets; returns the error code of the request, and the partitions."""
     if version >= 8:
         topics = (
             None

@@ -65,9 +65,9 @@ async def test_acls_are_made_shown_and_removed_within_one_instance(house: House)
         (GROUP, "g", PREFIXED): [("User:a", "*", READ, Permission.ALLOW)],
     }
     assert await listed(house.theirs) == {}
-    # What is there already is no error.
+    # An existing rule is no error.
     assert await create_acls(house.mine, ours, ours) == [0, 0]
-    # One who speaks for the owner sees and changes the same.
+    # A client that acts for the owner sees and changes the same rules.
     owner = await house.broker.internal_client(MINE)
     (removed,) = await delete_acls(owner, acl_filter(principal_filter="User:a"))
     assert [(line.resource_name, line.principal, line.error_code) for line in removed.matching_acls] == [
@@ -173,7 +173,7 @@ async def test_an_acl_that_cannot_be_is_refused_and_others_are_made(house: House
 
 
 async def test_a_kind_of_zero_ends_the_connection(house: House) -> None:
-    """As Apache Kafka has it: no client can mean that."""
+    """No client can send such a kind; Apache Kafka also closes the connection."""
     port = house.my_port
     for request in (describe_acls, create_acls):
         client = await house.broker.client(port)
@@ -194,14 +194,14 @@ async def test_an_instance_has_so_many_entries(house: House, monkeypatch: pytest
 
 
 async def test_who_may_alter_the_cluster_gives_rights_and_who_may_describe_it_sees_them(house: House) -> None:
-    """Delegation of administration, in an open instance."""
+    """Administration can be delegated in an open instance."""
     anonymous = await house.broker.client(house.my_port)
     owner = await house.broker.internal_client(MINE)
     alice, bob = [await client_as(house.broker, MINE, user) for user in ("alice", "bob")]
     grant = acl("User:bob", READ, TOPIC, "orders")
     denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     for client in (alice, bob, anonymous):
-        assert (await describe_acls(client)).error_code == 0  # open while no rule is about the cluster
+        assert (await describe_acls(client)).error_code == 0  # allowed while no rule covers the cluster
         assert await create_acls(client, grant) == [denied]
     assert await create_acls(owner, acl("User:alice", ALTER, CLUSTER, CLUSTER_NAME)) == [0]
 
@@ -212,17 +212,17 @@ async def test_who_may_alter_the_cluster_gives_rights_and_who_may_describe_it_se
         assert (refused.error_code, refused.matching_acls) == (denied, [])
     assert await create_acls(alice, grant) == [0]
     assert len(await listed(alice)) == 2
-    # She gives herself away with it.
+    # She revokes her own right.
     (removed,) = await delete_acls(alice, acl_filter(principal_filter="User:alice"))
     assert [line.error_code for line in removed.matching_acls] == [0]
-    assert (await describe_acls(alice)).error_code == 0  # no rule is about the cluster any more
+    assert (await describe_acls(alice)).error_code == 0  # no rule covers the cluster any more
     assert await create_acls(alice, grant) == [denied]
     assert (await create_acls(owner, acl("User:bob", READ, CLUSTER, CLUSTER_NAME))) == [0]
     assert (await describe_acls(alice)).error_code == denied
 
 
 async def test_the_largest_legal_request_is_answered_in_turns(house: House) -> None:
-    """As many creations as a request may have: as many as an instance may have are made, the others are refused."""
+    """A request with the maximum number of creations: rules beyond the instance's limit are rejected."""
     count = limit_of(ApiKey.CREATE_ACLS).items_max - 1
     creations = [acl(f"User:{n % 7}", READ, TOPIC, f"t{n:05}", pattern_type=PREFIXED) for n in range(count)]
     turns = house.broker.broker.services.accounting.loop_turns
@@ -273,5 +273,5 @@ async def test_a_superuser_of_one_instance_is_nobody_in_another(house: House) ->
     assert (await describe_acls(await client_as(house.broker, MINE, "admin"))).error_code == 0
     denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert (await describe_acls(await client_as(house.broker, THEIRS, "admin"))).error_code == denied
-    # Whoever did not prove to be anybody is no user of that name.
+    # An anonymous client is not the user of that name.
     assert (await describe_acls(await house.broker.client(house.my_port))).error_code == denied

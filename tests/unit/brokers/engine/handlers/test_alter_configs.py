@@ -1,4 +1,4 @@
-"""AlterConfigs: all that is given and nothing else is set; what it sets is in force with the next request."""
+"""AlterConfigs replaces all settings of a topic, and the new ones apply to the next request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def replace(
 
 
 async def own_settings(client: WireClient, name: str = "orders") -> dict[str, str]:
-    """What is set on the topic itself."""
+    """Returns the settings of the topic itself."""
     return {line.name: line.value for line in (await config_of(client, name)).configs if line.config_source == 1}
 
 
@@ -107,7 +107,7 @@ async def test_crossed_bounds_are_refused_when_a_topic_is_made(house: House) -> 
 
 
 async def in_force(house: House, configs: dict[str, str]) -> Any:
-    """The partition of `orders`, made without any setting, after `configs` were set on it."""
+    """Returns the partition of `orders`, created without settings, after `configs` were set."""
     await house.topic()
     await produce(house.mine, "orders", batch(b"first"))
     assert await replace(house.mine, configs) == 0
@@ -217,7 +217,7 @@ async def test_a_log_is_flushed_when_the_topic_says(house: House, configs: dict[
     partition = await in_force(house, configs)
     assert partition.log.recovery_point == 0
 
-    # The round comes every second; the one of all logs would take half a minute.
+    # These flushes run every second; the flush of all logs would take half a minute.
     await house.broker.until(lambda: partition.log.recovery_point == 1)
 
 

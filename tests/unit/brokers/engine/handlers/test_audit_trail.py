@@ -1,4 +1,4 @@
-"""What is told one by one, what is counted, and what waits: the audit trail of one broker without its topic."""
+"""The audit trail of one broker without its topic: single events, tallies, and waiting events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Clock:
 
 
 class Paper:
-    """Takes events while `is_led`."""
+    """An audit log that accepts events while `is_led`."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -54,7 +54,7 @@ class Paper:
         return [AuditEvent.from_json(raw) for raw in self.raw]
 
     async def after(self, seconds: float) -> list[AuditEvent]:
-        """What is written when so much time has gone by."""
+        """Advances the clock; returns the events written meanwhile."""
         self.raw.clear()
         self.clock.ms += round(seconds * 1000)
         await self.trail.tick()

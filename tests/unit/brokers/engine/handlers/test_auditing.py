@@ -1,4 +1,4 @@
-"""What each administrative call of a tenant's port tells the audit log before it is answered."""
+"""Audit events of the administrative calls on a tenant's port, written before the response."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SALT = b"0123456789abcdef"
 
 
 class Recorder:
-    """Events beside the log: what was recorder since it was last asked."""
+    """Records events, and returns those since the last call."""
 
     def __init__(self, house: House) -> None:
         self.trail = house.broker.broker.services.access.audit
@@ -440,7 +440,7 @@ async def test_another_instances_changes_are_its_own(house: House, recorder: Rec
 
 
 def test_every_call_that_changes_something_for_a_tenant_is_audited() -> None:
-    """A call that is added has to be looked at."""
+    """A new call has to be classified."""
     changing = {
         ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.ALTER_CONFIGS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DELETE_RECORDS, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_DELETE,

@@ -1,6 +1,6 @@
-"""What an operator sets for a running broker is in force at once, and a tenant has no part in it (QUO-60, ZK-13).
+"""Settings that an operator changes on a running broker apply at once, and tenants cannot set them (QUO-60, ZK-13).
 
-Which code answers what is compared with Apache Kafka in `tests/differential/trio`.
+Error codes are compared with Apache Kafka in `tests/differential/trio`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def operator(house: House) -> WireClient:
 
 
 async def alter(client: WireClient, name: str, *changes: tuple[str, str | None]) -> int:
-    """A value of None deletes."""
+    """Alters settings; a value of None deletes."""
     configs = [
         IncrementalAlterableConfig(name=key, config_operation=SET if value is not None else DELETE, value=value)
         for key, value in changes
@@ -64,7 +64,7 @@ async def replace(client: WireClient, name: str, **values: str) -> int:
 
 
 async def write(house: House, name: str, body: bytes, announced: bytes | None = None) -> None:
-    """Past the brokers, as somebody with a ZooKeeper shell might."""
+    """Writes to ZooKeeper directly, as an operator with a ZooKeeper shell might."""
     path = f"{paths.BROKER_CONFIGS}/{name}"
     store = Create(path, body) if await house.broker.tree.get(path) is None else Set(path, body, None)
     announcement = announced if announced is not None else config_change_to_json(f"brokers/{name}")

@@ -1,4 +1,4 @@
-"""Which value of a broker's setting is in force, and which keys there are (QUO-60). Nothing runs."""
+"""The settings of a broker, and the values in effect (QUO-60). Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine import config
-from brokers.engine.assembly.dynamic_configs import DynamicSettings  # noqa: F401 (whoever goes by them is imported with it)
+from brokers.engine.assembly.dynamic_configs import DynamicSettings  # noqa: F401 (imports the users of settings)
 from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.compatibility import CONSUMER_DEFAULT_KEY, PRODUCER_DEFAULT_KEY, PROFILE_KEY
 from brokers.engine.controller import policy
@@ -96,7 +96,7 @@ def test_of_a_stored_document_what_can_be_is_used_and_the_rest_is_named() -> Non
 
 
 class Noting(dict[str, str]):
-    """Says which keys it was asked for."""
+    """Settings that record which keys were read."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whose turn it is to change something in ZooKeeper: an instance with many changes is before nobody who has one."""
+"""Turns of changes in ZooKeeper: an instance with many changes does not delay another one with a single change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 class Changes:
-    """Changes whose end the test decides; `order` is that in which they began."""
+    """Changes whose end the test controls; `order` is that of their starts."""
 
     def __init__(self, turns: ChangeTurns) -> None:
         self.turns = turns

@@ -1,4 +1,4 @@
-"""What an instance has stored is charged to its produce bandwidth, however few bytes asked for it."""
+"""Stored bytes are charged to an instance's produce bandwidth, however few bytes the request had."""
 
 from __future__ import annotations
 

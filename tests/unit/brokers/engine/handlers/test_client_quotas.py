@@ -150,7 +150,7 @@ async def test_an_instance_has_limits_for_so_many_users_and_clients(
 
 
 def test_an_image_of_many_limits_is_drawn_at_once() -> None:
-    """As it is at the start of a broker, and whenever it has lost touch with ZooKeeper."""
+    """The metadata is built like this at the start of a broker, and after a lost ZooKeeper session."""
     limits = {("ins-aaaaaaaa", QuotaEntity(False, None, True, str(number))): {"q": 1.0} for number in range(20_000)}
 
     before_s = process_time()

@@ -1,4 +1,4 @@
-"""A user that was given nothing: refused every call in a closed instance, and administration in an open one."""
+"""A user without rights: denied every call in a closed instance, and administration in an open one."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ ADMINISTERING = [
 ]
 RIGHTS = [api.rights for api in API_TABLE.values()]
 BROKER = 4
-# Versions of AddPartitionsToTxn from this one on are for brokers alone.
+# Versions of AddPartitionsToTxn from this one on are reserved for brokers.
 ASKED_BY_BROKERS = 4
-# APIs that answer without a denial: they show less, or what anybody may know.
+# Calls that respond without a denial: their responses omit resources, or are public.
 WITHOUT_A_DENIAL = {
     ApiKey.METADATA, ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_LOG_DIRS,
     ApiKey.OFFSET_FETCH, ApiKey.DESCRIBE_TRANSACTIONS,
@@ -47,7 +47,7 @@ def test_each_operation_on_the_cluster_is_open_or_administers() -> None:
 
 
 async def state_of(owner: WireClient) -> tuple[object, ...]:
-    """Returns what a stranger could have changed, as the owner sees it."""
+    """Returns the state that a stranger could have changed, as the owner sees it."""
     config = sorted((line.name, line.value) for line in (await config_of(owner, "orders")).configs)
     quotas = [repr(entry) for entry in (await quotas_of(owner)).entries]
     answers = [
@@ -63,7 +63,7 @@ async def state_of(owner: WireClient) -> tuple[object, ...]:
 async def test_a_user_given_nothing_is_refused_each_call_of_a_closed_instance(
     house: House, api_key: ApiKey, user: str
 ) -> None:
-    """In every version, by name and by id; and nothing is other than before."""
+    """Covers every version, by name and by id; nothing is changed afterwards."""
     required = API_TABLE[api_key].rights
     topic_id = await a_topic_with_a_group(house)
     assert (await produce(house.mine, "orders", batch(b"kept"))).error_code == 0
@@ -82,7 +82,7 @@ async def test_a_user_given_nothing_is_refused_each_call_of_a_closed_instance(
 
 @pytest.mark.parametrize("api_key", ADMINISTERING, ids=lambda api_key: api_key.name.lower())
 async def test_administering_an_open_instance_takes_a_rule(house: House, api_key: ApiKey) -> None:
-    """Without any rule, with rules about other things, and from then on by a rule; the owner needs none."""
+    """Denied without a rule and with rules for other resources, allowed by a rule; the owner needs none."""
     owner, alice = await house.broker.internal_client(MINE), await client_as(house.broker, MINE, "alice")
 
     async def codes(client: WireClient) -> list[set[int]]:
@@ -99,13 +99,13 @@ async def test_administering_an_open_instance_takes_a_rule(house: House, api_key
     assert await create_acls(owner, acl("User:alice", operation, CLUSTER, CLUSTER_NAME)) == [0]
     assert not any(DENIED_CLUSTER in found for found in await codes(alice))
     assert all(DENIED_CLUSTER in found for found in await codes(house.mine))
-    # A rule of one instance is nothing in another.
+    # A rule of one instance has no effect in another one.
     foreign = await client_as(house.broker, THEIRS, "alice")
     assert all(DENIED_CLUSTER in found for found in await codes(foreign))
 
 
 async def test_an_open_instance_serves_stock_clients_without_a_rule(house: House) -> None:
-    """They create topics, write idempotently, and list groups and configuration."""
+    """Stock clients create topics, write idempotently, and list groups and configuration."""
     topic_id = await a_topic_with_a_group(house)
     alice = await client_as(house.broker, MINE, "alice")
     for api_key in ADVERTISED_TENANT:

@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster and FindCoordinator, as one instance's owner sees them."""
+"""Metadata, DescribeCluster and FindCoordinator, as the owner of an instance sees them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_every_metadata_version_shows_my_topics_and_nobody_elses(house: Ho
 
 
 async def test_an_unknown_topic_is_made_when_client_and_owner_want_it(house: House) -> None:
-    """CTL-21; whether a topic may be made so is a setting of the instance, on unless its owner says otherwise."""
+    """Auto-creation is a setting of the instance, on by default (CTL-21)."""
     first = await metadata_of(house.mine, "auto", auto_create=True)
     await house.broker.until(lambda: b"auto" in house.broker.broker.current.image.instances[MINE].topics)
 
@@ -91,7 +91,7 @@ async def test_other_endpoints_than_brokers_are_not_described(
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
 async def test_names_of_kafkas_own_topics_are_refused(house: House, name: str) -> None:
-    """Kafka answers a produce to them with this code too."""
+    """Kafka answers a produce to these topics with the same code."""
     (created,) = await create(house.mine, wanted_topic(name))
     assert created.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert created.error_message == f"Topic name '{name}' is reserved for the service's own records."
@@ -104,7 +104,7 @@ async def test_names_of_kafkas_own_topics_are_refused(house: House, name: str) -
 
 @pytest.mark.parametrize("validate_only", [True, False])
 async def test_the_log_of_kafkas_controllers_cannot_be_made(house: House, validate_only: bool) -> None:
-    """Neither a tenant nor the cluster makes it; where topics are made automatically clients show the code."""
+    """Neither a tenant nor the cluster can create it; with auto-creation clients show the code."""
     name = "__cluster_metadata"
     cluster = await house.broker.internal_client(CLUSTER_USER)
     for client in (house.mine, cluster):
@@ -116,7 +116,7 @@ async def test_the_log_of_kafkas_controllers_cannot_be_made(house: House, valida
 
 
 async def test_a_topic_that_cannot_be_made_is_answered_with_a_code_that_clients_show(house: House) -> None:
-    """Clients that only hear "ask again" would do so for ever."""
+    """With a retriable code clients would retry forever."""
     await house.broker.update_instance(MINE, partitions_max=4)
     await house.topic(partitions=2)
 
@@ -144,7 +144,7 @@ async def test_of_very_many_new_topics_the_reasons_come_one_after_the_other(hous
 
 
 async def test_too_few_brokers_are_said_to_be_the_reason_and_clients_ask_again(house: House) -> None:
-    """As Kafka's Metadata does (observed of 3.9.1)."""
+    """Kafka's Metadata does the same (observed of 3.9.1)."""
     await house.broker.update_instance(MINE, settings=InstanceSettings(default_replication_factor=3))
 
     refused = (await metadata_of(house.mine, "auto", auto_create=True)).topics[0]

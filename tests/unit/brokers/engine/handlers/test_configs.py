@@ -124,7 +124,7 @@ IN_FORCE = {
 
 
 async def test_what_costs_the_disks_is_accepted_and_described_as_the_bound_that_is_in_force(house: House) -> None:
-    """Also where the topic is made: librdkafka's own tests and MirrorMaker set these."""
+    """These settings are also accepted at creation: librdkafka's own tests and MirrorMaker set them."""
     wanted = wanted_topic("orders", **{name.replace(".", "_"): value for name, value in DISK_SETTINGS.items()})
     (made,) = await create(house.mine, wanted)
     assert made.error_code == 0

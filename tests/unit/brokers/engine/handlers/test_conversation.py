@@ -1,5 +1,6 @@
-"""What holds for a connection as a whole: advertised calls, unknown ones, authentication, allow-lists, leaks
-(WIRE-10, WIRE-14…19, CKA-7, CKA-11, CKA-12, CKA-17)."""
+"""Properties of a whole connection: advertised and unknown calls, authentication, allow-lists, leaks (WIRE-10,
+WIRE-14…19, CKA-7, CKA-11, CKA-12, CKA-17).
+"""
 
 from __future__ import annotations
 
@@ -128,8 +129,8 @@ async def test_an_allow_list_counts_for_the_next_request_of_open_connections(hou
 
 
 async def test_lists_that_shut_out_everybody_here_leave_the_topic_to_the_control_plane(house: House) -> None:
-    """The console acts as the instance over the internal listener, from an address that the owner's lists do not know:
-    it must see the topic, or nobody could open it again. Who comes by the tenant's port sees nothing.
+    """The console acts as the instance over the internal listener, from an address that is not in the owner's lists: it
+    has to see the topic, or the lists could not be changed again. A client on the tenant's port sees nothing.
     """
     await house.topic()
     owner = await house.broker.internal_client(MINE)
@@ -144,7 +145,7 @@ async def test_lists_that_shut_out_everybody_here_leave_the_topic_to_the_control
 
 
 async def test_no_answer_names_an_instance(house: House) -> None:
-    """CKA-17: neither another instance's id nor the own prefix is in any answer on a tenant port."""
+    """No response on a tenant port has the id of another instance or the internal prefix (CKA-17)."""
     await house.topic()
     await house.broker.create_topic(house.theirs, "secret")
     client = house.mine

@@ -1,4 +1,4 @@
-"""An instance that one of two brokers serves, while any of them coordinates for it (CKA-5)."""
+"""An instance that one of two brokers serves, while both coordinate for it (CKA-5)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ GROUPS = [f"g{number}" for number in range(8)]
 
 
 class Pair:
-    """`one` serves the instance, `two` only coordinates for it."""
+    """Two brokers: `one` serves the instance, `two` only coordinates for it."""
 
     def __init__(self, one: InProcessBroker, two: InProcessBroker, client: WireClient) -> None:
         self.one = one
@@ -116,7 +116,7 @@ async def test_a_member_of_a_group_that_is_coordinated_elsewhere_notices_nothing
 
 
 async def until_rebalancing(pair: Pair, joined: JoinGroupResponse) -> HeartbeatRequest:
-    """Somebody else waits in a join; returns the heartbeat that was told so."""
+    """Starts a join of another member; returns the first heartbeat that reports the rebalance."""
     heartbeat = HeartbeatRequest(group_id=pair.far, generation_id=1, member_id=joined.member_id)
     async with asyncio.timeout(WAIT_S):
         while (await pair.client.call(ApiKey.HEARTBEAT, 4, heartbeat)).error_code != ErrorCode.REBALANCE_IN_PROGRESS:

@@ -1,4 +1,4 @@
-"""FindCoordinator: the state topic is made at the first question, and everybody is told the same broker."""
+"""FindCoordinator: the state topic is created at the first request, and all brokers return the same coordinator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def find(client: WireClient, version: int, key: str = "g", key_type: int =
 
 
 async def found(client: WireClient, version: int, key: str = "g", key_type: int = 0) -> Any:
-    """Asks as clients do: again while there is none yet (GRP-3)."""
+    """Finds the coordinator like a client, with retries while there is none (GRP-3)."""
     async with asyncio.timeout(WAIT_S):
         while True:
             answer = await find(client, version, key, key_type)
@@ -70,7 +70,7 @@ async def test_an_empty_group_id_has_a_coordinator(house: House) -> None:
 
 @pytest.mark.parametrize(("key_type", "name"), [(0, GROUPS_TOPIC), (1, TRANSACTIONS_TOPIC)])
 async def test_a_state_topic_never_grows(house: House, key_type: int, name: str) -> None:
-    """Which partition knows about an id goes by their number: with another one nobody would find what it committed."""
+    """An id's partition follows from the number of partitions: after a change its state would be lost."""
     await found(house.mine, 3, key_type=key_type)
     before = len(house.broker.broker.current.image.topics[name].partitions)
     operator = await house.broker.internal_client(CLUSTER_USER)

@@ -30,7 +30,7 @@ METADATA_VERSION = 12
 
 
 class Pair:
-    """Broker 1 leads the one partition of `t`, broker 2 follows it, but not before it is told to."""
+    """Two brokers: broker 1 leads the one partition of `t`, broker 2 follows it when the test starts it."""
 
     def __init__(self, leading: InProcessBroker, following: InProcessBroker, client: WireClient) -> None:
         self.leading = leading
@@ -45,7 +45,7 @@ class Pair:
 
     @property
     def port(self) -> int:
-        """The client's."""
+        """Returns the port of the client."""
         return int(self.client.writer.get_extra_info("sockname")[1])
 
     def copy(self) -> None:
@@ -145,7 +145,7 @@ async def test_a_leadership_that_ends_fails_all_that_is_owed_in_order(pair: Pair
 
 
 class Blocker:
-    """Stands in the line of an instance until as many others do, and calls `then`."""
+    """Stands in the queue of an instance until as many others do, and calls `then`."""
 
     def __init__(self, turns: InstanceTurns, others: int, then: Callable[[], object] = lambda: None) -> None:
         self.turns = turns

@@ -1,4 +1,4 @@
-"""DeleteRecords of an instance's topics: what is deleted is unreadable at once and stays so after a crash (LOG-46)."""
+"""DeleteRecords: deleted records are unreadable at once and stay deleted after a crash (LOG-46)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
 
 async def delete(client: WireClient, offset: int, name: str = "orders", index: int = 0, version: int = 2) -> Any:
-    """The answer for the one partition asked about."""
+    """Returns the result of the one partition in the request."""
     partition = DeleteRecordsPartition(partition_index=index, offset=offset)
     request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=name, partitions=[partition])], timeout_ms=1_000)
     (topic,) = (await client.call(ApiKey.DELETE_RECORDS, version, request)).topics

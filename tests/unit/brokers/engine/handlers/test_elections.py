@@ -18,7 +18,7 @@ def _topic(partitions: int, topic_id: bytes) -> TopicImage:
 
 
 async def test_a_topic_made_again_with_fewer_partitions_is_not_waited_for() -> None:
-    """Whoever looks into the image for those who wait must not fail: it is the broker that would end."""
+    """The check of the metadata for waiting elections must not fail, which would end the broker."""
     before = ClusterImage("c").with_changes(ImageDelta(topics={"t": _topic(3, b"1" * 16)}))
     current = CurrentImage(before)
 

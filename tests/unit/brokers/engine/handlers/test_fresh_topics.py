@@ -1,4 +1,4 @@
-"""Topics that another broker has just made: a broker looks into the change log before it says that there are none."""
+"""Topics just created by another broker: a broker reads the change log before it answers that they are unknown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 @dataclass
 class Late:
-    """Two brokers; the second takes no notice of changes by itself. Both are asked as the instance's owner."""
+    """Two brokers, of which the second does not watch for changes. The requests come from the instance's owner."""
 
     one: InProcessBroker
     two: InProcessBroker

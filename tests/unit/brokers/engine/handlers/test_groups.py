@@ -1,4 +1,4 @@
-"""The calls of group members over the wire, in every version, on a broker that coordinates (GRP-4…20, 29, CKA-16)."""
+"""Calls of group members over the wire, in every version, on their coordinator (GRP-4…20, 29, CKA-16)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SESSION_MS = 10_000
 
 
 async def coordinated(client: WireClient, group: str = "g") -> None:
-    """Until somebody looks after the group."""
+    """Waits until the group has a coordinator."""
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
     async with asyncio.timeout(WAIT_S):
         while (await client.call(ApiKey.FIND_COORDINATOR, 4, request)).coordinators[0].error_code:
@@ -50,7 +50,7 @@ def join_request(**changes: Any) -> JoinGroupRequest:
 
 
 async def join(client: WireClient, version: int = 9, **changes: Any) -> Any:
-    """Twice if the first brings an id."""
+    """Joins the group, twice if the first response has a member id."""
     answer = await client.call(ApiKey.JOIN_GROUP, version, join_request(**changes))
     if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         changes["member_id"] = answer.member_id
@@ -123,7 +123,7 @@ async def test_a_group_is_described_to_its_owner_in_every_version(house: House) 
         assert (member.member_id, member.client_id, member.client_host) == (joined.member_id, "test", "/127.0.0.1")
         assert (member.member_metadata, member.member_assignment) == (b"m", b"mine")
         assert member.group_instance_id == ("pod" if version >= 4 else None)
-        # Read, delete and describe.
+        # READ, DELETE and DESCRIBE.
         assert group.authorized_operations == (1 << 3 | 1 << 6 | 1 << 8 if version >= 3 else OPERATIONS_NOT_ASKED)
 
 

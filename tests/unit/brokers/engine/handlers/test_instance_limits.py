@@ -1,4 +1,4 @@
-"""What one instance may keep in ZooKeeper, as its owner meets it through the Kafka protocol."""
+"""Limits of what one instance may store in ZooKeeper, as its owner meets them through the Kafka protocol."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.unit.brokers.engine.handlers.asking import wanted_topic as wanted
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
 RATE = "producer_byte_rate"
-# Nothing is left of the burst, and one change takes 100 s to earn.
+# No burst, and a change every 100 s.
 SLOW = {"per_s": 0.01, "burst": 0.0}
 
 
 async def set_many(house: House, names: list[str]) -> list[Any]:
-    """One request with a limit for each of these client ids."""
+    """Sends one request with a limit for each of these client ids."""
     entries = [
         QuotaAlteration(
             entity=[QuotaEntity(entity_type="client-id", entity_name=name)],
@@ -68,7 +68,7 @@ async def test_the_name_of_a_client_quota_is_measured_as_zookeeper_keeps_it(hous
 async def test_one_request_makes_as_many_client_quotas_as_the_instance_may_have(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None of them is in the image when the next one is checked."""
+    """None of them is in the metadata when the next one is checked."""
     monkeypatch.setattr(in_flight_quotas, "QUOTA_ENTITIES_MAX", 5)
 
     entries = await set_many(house, [f"client-{number}" for number in range(8)])
@@ -94,7 +94,7 @@ async def test_client_quotas_weigh_no_more_than_they_may(house: House, monkeypat
 
 
 async def test_a_value_of_a_configuration_is_measured_as_it_is_written(house: House) -> None:
-    """Six bytes for each character that JSON escapes."""
+    """JSON escapes some characters, which then take six bytes each."""
     await house.topic()
 
     assert await alter(house, ("cleanup.policy", 0, "水" * 200)) == ErrorCode.INVALID_CONFIG
@@ -125,7 +125,7 @@ async def test_topics_with_the_longest_names_end_at_what_the_plan_lets_documents
 async def test_whoever_changes_too_much_is_refused_with_what_its_version_knows(
     house: House, version: int, code: int
 ) -> None:
-    """QUO-41: a topic before the limit is made, and those after it are not."""
+    """Topics before the limit are created, and those after it are not (QUO-41)."""
     slow_down(house)
 
     (refused,) = await create(house.mine, wanted("late"), version=version)

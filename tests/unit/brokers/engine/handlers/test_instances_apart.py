@@ -1,5 +1,5 @@
-"""Two instances, each with a route for users and tokens and one for certificates: what proves somebody in one opens
-nothing of the other, nor does what the cluster itself is known by.
+"""Two instances, each with a route for users and tokens and one for certificates: credentials of one give no access to
+the other, and neither do those of the cluster itself.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ USERS, MACHINES = "default", "machines"
 
 @dataclass
 class Pair(TokenHouse):
-    """Both have users alice and root, with other passwords; root is a superuser in each. `machine_ports` are those of
-    the routes for certificates, by instance, and `authorities` who signs them.
+    """Two instances with users alice and root, with different passwords; root is a superuser in each. `machine_ports`
+    are those of the certificate routes, by instance, and `authorities` sign their certificates.
     """
 
     authority: Path
@@ -54,7 +54,7 @@ class Pair(TokenHouse):
     authorities: dict[str, Authority]
 
     async def by_certificate(self, instance_id: str, file: Path | None) -> WireClient | None:
-        """None: it was not let in."""
+        """Connects with a certificate; None if it is not accepted."""
         try:
             client = await self.broker.client(self.machine_ports[instance_id], tls=client_tls(self.authority, file))
             await client.call(ApiKey.METADATA, 12, EVERYTHING)
@@ -63,7 +63,7 @@ class Pair(TokenHouse):
         return client
 
     async def enter(self, port: int, name: str, password: str, mechanism: int = 0) -> tuple[WireClient, int]:
-        """A connection over TLS, and the error with which it was answered."""
+        """Connects over TLS and signs in; returns the connection and the error code."""
         client = await self.broker.client(port, tls=client_context(self.authority))
         return client, int((await sign_in(client, name, password, mechanism)).error_code)
 
@@ -99,7 +99,7 @@ async def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     certificate = make_certificate(authority)
     async with InProcessBroker(tmp_path / "broker", certificate=certificate) as broker:
         ports = {id: (unused_port(), unused_port()) for id in (MINE, THEIRS)}
-        authorities = {id: Authority.make("Clients CA") for id in ports}  # which call themselves alike
+        authorities = {id: Authority.make("Clients CA") for id in ports}  # with the same name
         for id, (users, machines) in ports.items():
             routes = route(USERS, "sasl_tls", users), route(MACHINES, "mtls", machines)
             await broker.create_instance(id, routes=routes, endpoints=dict(routes[0].endpoints), ports={})
@@ -113,7 +113,7 @@ async def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_no_user_of_one_instance_signs_in_to_the_other(pair: Pair, mechanism: int) -> None:
-    await pair.put(user("carol", "mine"))  # whom the other does not have at all
+    await pair.put(user("carol", "mine"))  # who does not exist in the other instance
     for name, password in (("alice", "mine"), ("root", "mine-of-root"), ("carol", "mine")):
         _, error = await pair.enter(pair.port, name, password, mechanism)
         assert error == 0
@@ -132,7 +132,7 @@ async def test_what_the_cluster_is_known_by_opens_no_route(pair: Pair, mechanism
 
 
 async def test_who_signed_in_does_not_act_for_the_other_instance(pair: Pair) -> None:
-    """By the identity that a token may name beside the user."""
+    """A token may name another identity beside the user, which must not be that of the other instance."""
     for identity in (THEIRS, CLUSTER_USER, "127.0.0.1", "127.0.0.1 root", "root"):
         client = await pair.broker.client(pair.port, tls=client_context(pair.authority))
         answer = await client.log_in("alice", "mine", identity)
@@ -141,7 +141,7 @@ async def test_who_signed_in_does_not_act_for_the_other_instance(pair: Pair) -> 
 
 
 async def test_a_session_of_tls_from_one_route_proves_nobody_on_the_other(pair: Pair) -> None:
-    """The ticket spares the handshake, and SASL is asked all the same."""
+    """The session ticket saves a part of the handshake, but SASL is required all the same."""
     context = client_context(pair.authority, version=ssl.TLSVersion.TLSv1_2)
     session = await pair.broker.broker.services.loop.run_in_executor(None, _session_of, context, pair.port)
     loop = pair.broker.broker.services.loop
@@ -158,7 +158,7 @@ def _session_of(context: ssl.SSLContext, port: int) -> ssl.SSLSession | None:
 
 
 def _metadata_with(context: ssl.SSLContext, session: ssl.SSLSession | None, port: int) -> bytes:
-    """What comes back for a request without SASL, on a connection that resumes a session of another route."""
+    """Returns the bytes received after a request without SASL, on a resumed session of another route."""
     from brokers.engine.protocol import codec, headers
 
     body = codec.encode_request(ApiKey.METADATA, 12, MetadataRequest(topics=None))
@@ -177,7 +177,7 @@ async def test_no_token_of_one_instance_opens_a_route_of_the_other(pair: Pair) -
     await pair.configure(ours.document())
     context = client_context(pair.authority)
     assert (await bring(await pair.broker.client(pair.port, tls=context), ours.token("root"))).error_code == 0
-    # Before the other takes tokens, when it takes others, and of whoever claims to be of its issuer.
+    # Before the other instance accepts tokens, with its own issuer, and with a token that claims to be of that issuer.
     client = await pair.broker.client(pair.their_port, tls=context)
     assert (await shake_hands(client, "OAUTHBEARER")).error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
     await pair.configure(theirs.document(), THEIRS)
@@ -190,12 +190,12 @@ async def test_no_certificate_of_one_instance_opens_a_route_of_the_other(pair: P
     mine = pair.authorities[MINE].client(tmp_path, "alice")
     assert await pair.by_certificate(MINE, mine) is not None
     assert await pair.by_certificate(THEIRS, mine) is None
-    # Nor does it prove anybody where users are asked for.
+    # Nor does it authenticate on a route for users.
     for port in (pair.port, pair.their_port):
         client = await pair.broker.client(port, tls=client_tls(pair.authority, mine))
         with pytest.raises((OSError, asyncio.IncompleteReadError)):
             await client.call(ApiKey.METADATA, 12, EVERYTHING)
-    # The other's authority is trusted by the other alone, whatever ours says of it.
+    # Each instance trusts its own authority only.
     await pair.broker.put_certificates(
         MINE, MACHINES, CertificatesDocument(client_ca_pem="".join(each.pem for each in pair.authorities.values()))
     )

@@ -1,4 +1,4 @@
-"""DescribeLogDirs as a tenant and as the cluster itself asks it, and what one broken disk of several does (LOG-3)."""
+"""DescribeLogDirs for a tenant and for the cluster itself, and the effects of one broken disk of several (LOG-3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.unit.brokers.engine.handlers.conftest import MINE, THEIRS, House
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    """As elsewhere, with two log directories."""
+    """A house with two log directories."""
     async with InProcessBroker(tmp_path, log_dirs=2) as broker:
         my_port = await broker.create_instance(MINE)
         their_port = await broker.create_instance(THEIRS)
@@ -39,12 +39,12 @@ async def described(client: WireClient, *topics: tuple[str, list[int]], version:
 
 
 def asked(path: str) -> Request:
-    """A request to the admin port by who knows the secret."""
+    """Returns a request to the admin port with the control secret."""
     return Request(path, {}, SECRET)
 
 
 def sizes(results: Any) -> dict[tuple[str, int], int]:
-    """(topic, partition) → bytes, over all directories."""
+    """Returns the sizes by topic and partition, over all directories."""
     return {
         (topic.name, line.partition_index): line.partition_size
         for result in results
@@ -108,7 +108,7 @@ async def test_the_cluster_itself_sees_paths_volumes_and_all_topics(house: House
 
 
 async def broken_disk(house: House) -> tuple[int, int]:
-    """Two partitions on two disks, of which one is taken away; (index on the broken one, index on the other)."""
+    """Breaks one of two disks; returns the indexes of the partitions on the broken disk and on the other one."""
     await house.topic(partitions=2)
     for index in range(2):
         await produce(house.mine, "orders", batch(b"a"), partition=index)
@@ -117,7 +117,7 @@ async def broken_disk(house: House) -> tuple[int, int]:
     assert len(set(roots)) == 2
     usage = next(partition.log.root for partition in table if partition.topic == "__usage")
     broken = next(p for p in table if p.topic.endswith(".orders") and p.log.root != usage)
-    # A descriptor that is open survives its file; a disk that is gone does not keep any.
+    # An open descriptor survives its file, but not a failed disk.
     for partition in table:
         for segment in partition.log.segments:
             segment.file.close()
@@ -135,7 +135,7 @@ async def test_a_disk_that_is_gone_takes_only_its_partitions(house: House) -> No
     results = await described(house.mine)
     assert sorted(result.error_code for result in results) == [0, ErrorCode.KAFKA_STORAGE_ERROR]
     assert set(sizes(results)) == {("orders", kept)}
-    # What is made from here on goes to the disk that is left.
+    # New partitions go to the remaining disk.
     await house.topic("later", partitions=3)
     assert len([key for key in sizes(await described(house.mine)) if key[0] == "later"]) == 3
     await produce(house.mine, "later", batch(b"c"))
@@ -150,7 +150,7 @@ async def test_a_broken_disk_is_told_in_status_readiness_and_metrics(house: Hous
     metrics = answer(asked("/metrics")).body.decode()
 
     assert sorted(line["offline_reason"] is None for line in status["log_directories"]) == [False, True]
-    # Of the broker's own topics each directory has one.
+    # Each directory has one partition of the broker's own topics.
     assert {line["partitions"] for line in status["log_directories"]} == {2}
     assert "penstock_broker_offline_log_directories 1" in metrics
     assert "penstock_broker_offline_replicas 2" in metrics
@@ -175,7 +175,7 @@ async def test_a_partition_of_a_missing_disk_does_not_begin_again_on_another(tmp
         lost, kept = await broken_disk(house)
         ensemble = broker.ensemble
         gone = next(root for root in broker.config.data_dirs if not root.exists())
-    # What stands in its place cannot be a log directory.
+    # The replacement cannot be a log directory.
     shutil.rmtree(gone, ignore_errors=True)
     gone.write_text("not a directory")
 

@@ -1,4 +1,4 @@
-"""Long Produce requests take turns: what they store and answer is what it would be at once (decision 89)."""
+"""Long Produce requests are processed in turns, with the same results as in one turn (decision 89)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def long_request(partitions: int, records: bytes, acks: int = 1) -> ProduceReque
 
 
 async def topic_with(house: House, partitions: int) -> None:
-    """All of whose partitions have a leader."""
+    """Creates a topic, and waits until all its partitions have leaders."""
     await house.topic(partitions=partitions)
     table, last = house.broker.broker.services.storage.table, partitions - 1
     await house.broker.until(
@@ -65,7 +65,7 @@ async def test_a_long_request_stores_and_answers_what_it_would_at_once(
 
 
 async def test_a_client_that_goes_in_the_middle_pays_for_its_request(house: House) -> None:
-    """Else whoever hangs up in time would send for nothing."""
+    """Otherwise a client that disconnects in time would send for free."""
     await topic_with(house, 5)
     await house.broker.update_instance(MINE, produce_bps=1_000_000)
     buffers = house.broker.broker.listeners.buffers

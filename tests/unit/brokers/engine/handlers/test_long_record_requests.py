@@ -1,4 +1,4 @@
-"""Produce and Fetch of very many partitions: handled in turns, answered as short ones are (I.6)."""
+"""Produce and Fetch of many partitions: processed in turns, with the same results as short requests (I.6)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fetch_of(topics: list[tuple[str, list[int]]], **more: Any) -> FetchRequest:
 
 
 def lines_of(topics: list[tuple[str, list[int]]], *, unknown: int) -> list[tuple[str, int, int]]:
-    """Name, partition and error code, where partitions from `unknown` on do not exist."""
+    """Returns name, partition and error code, where partitions from `unknown` on do not exist."""
     missing = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return [(name, index, missing if index >= unknown else 0) for name, indexes in topics for index in indexes]
 
@@ -98,7 +98,7 @@ async def test_a_long_produce_without_acknowledgement_is_appended_before_what_fo
 async def test_a_long_produce_of_transactions_is_looked_through_in_turns(
     house: House, transactional_id: str | None, code: ErrorCode
 ) -> None:
-    """REC-44: nobody names the transaction; and two producers in one request, TXN-27."""
+    """A batch without a transactional id (REC-44), and two producers in one request (TXN-27)."""
     await house.topic(partitions=2)
     services = house.broker.broker.services
     request = produce_of([("orders", [0] * 2_000)], batch(b"a", attributes=0x10, producer_id=1, producer_epoch=0))
@@ -180,7 +180,7 @@ async def test_the_answer_to_a_long_fetch_is_encoded_in_turns(house: House, monk
 
 
 async def a_wide_topic(house: House) -> tuple[int, Partition]:
-    """Of so many partitions that a fetch of each of them is a long one, all led; their number, and one of them."""
+    """Creates a topic with enough led partitions for a long fetch; returns their number, and one of them."""
     count = READ_AT_ONCE_BYTES_MAX // 30
     await house.topic(partitions=count)
     table = house.broker.broker.services.storage.table

@@ -1,4 +1,4 @@
-"""Who waits and loses the right meanwhile is told within a second: fetches of every kind, members that join or sync."""
+"""Waiting calls end within a second when the client loses its right: fetches, members that join or sync."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOTICED_S_MAX = 1.0
 TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 GROUP_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 LINE_BYTES = 33
-# As many connections as an instance has on a broker.
+# The maximum number of connections that an instance has on a broker.
 MANY = 5_000
 
 Change = Callable[[House, WireClient], Awaitable[Any]]
@@ -41,7 +41,7 @@ def waiting(house: House) -> int:
 
 
 def long_request() -> FetchRequest:
-    """Of so many lines that it is served in turns."""
+    """Returns a request with enough partitions to be served in turns."""
     request = fetch_request("orders", max_wait_ms=WAIT_MS)
     request.topics[0].partitions *= READ_AT_ONCE_BYTES_MAX // LINE_BYTES + 1
     return request
@@ -85,7 +85,7 @@ async def test_a_fetch_that_waits_is_answered_when_its_right_goes(house: House, 
 
 
 async def test_an_instance_that_owes_time_does_not_keep_a_right_by_it(house: House) -> None:
-    """Else a user who is about to lose a right would send long requests."""
+    """Otherwise a user could keep a right by sending long requests before it is revoked."""
     await house.topic()
     owner, alice = await house.broker.internal_client(MINE), await client_as(house.broker, MINE, "alice")
     await alice.send(ApiKey.FETCH, FETCH_VERSION, fetch_request("orders", max_wait_ms=WAIT_MS))
@@ -145,7 +145,7 @@ async def test_a_long_fetch_that_waits_is_asked_again_after_any_change(house: Ho
 
 
 async def joined_pair(house: House) -> tuple[WireClient, Any, WireClient]:
-    """A group's leader, what it was told, and alice, whose request to join waits for the leader's."""
+    """Returns a group's leader, its join response, and alice, whose request to join waits for the leader's."""
     await coordinated(house.mine)
     leader, alice = await client_as(house.broker, MINE, "leader"), await client_as(house.broker, MINE, "alice")
     joined = await join(leader)
@@ -167,7 +167,7 @@ async def test_a_member_that_waits_to_join_is_told_that_it_lost_the_right(house:
     async with asyncio.timeout(NOTICED_S_MAX):
         answer = await alice.receive(ApiKey.JOIN_GROUP, 9)
     assert (answer.error_code, answer.members) == (GROUP_DENIED, [])
-    # The group goes on for those who may.
+    # The group continues for members with the right.
     again = await leader.call(ApiKey.JOIN_GROUP, 9, join_request(member_id=joined.member_id))
     assert again.error_code == 0
 
@@ -209,7 +209,7 @@ async def test_nothing_is_kept_of_calls_that_are_over(house: House) -> None:
 
 
 class Slow:
-    """A call that is looked at for a while, and remembers how often."""
+    """A waiting call whose check takes long; counts its checks."""
 
     def __init__(self) -> None:
         self.looked = 0
@@ -222,7 +222,7 @@ class Slow:
 
 
 async def test_the_most_calls_there_can_be_are_looked_at_in_short_turns_and_paid_for() -> None:
-    """And changes that come meanwhile make it begin anew, not pile up."""
+    """Changes during the checks start them over, and do not pile up."""
     loop = asyncio.get_running_loop()
     spent_s: list[float] = []
     tasks: set[asyncio.Task[None]] = set()
@@ -248,6 +248,6 @@ async def test_the_most_calls_there_can_be_are_looked_at_in_short_turns_and_paid
     assert len(tasks) == 1
     assert foreign.looked == 0
     assert {call.looked for call in mine} <= {1, 2}
-    # A look may be interrupted by the machine; most are not.
+    # Some checks are delayed by other processes; most are not.
     assert sorted(spent_s)[len(spent_s) // 2] < 2 * TURN_S_MAX
     assert len(spent_s) >= MANY * 20e-6 / TURN_S_MAX / 2

@@ -1,4 +1,4 @@
-"""One Produce and one Fetch for many partitions: the same bytes all the way, each partition answered for itself."""
+"""One Produce and one Fetch for many partitions: unchanged bytes, and a result for each partition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.brokers.engine.records.hostile import batch as batch_of
 from tests.unit.brokers.engine.records.hostile import record
 
 PARTITIONS = 6
-# The broker gives a batch its offset and the epoch of its leader; all else is as it came (REC-21).
+# The broker sets the offset and the leader epoch of a batch; all other bytes stay as they are (REC-21).
 GIVEN_UNTIL, LENGTH = 16, slice(8, 12)
 
 
@@ -85,7 +85,7 @@ async def test_one_produce_and_one_fetch_hold_many_records_of_many_partitions(ho
 
 
 async def test_each_partition_of_a_produce_is_answered_for_itself(house: House) -> None:
-    """REC-41, REC-48, REC-59, REC-63: what is wrong with one keeps nothing from the others."""
+    """An error of one partition does not affect the others (REC-41, REC-48, REC-59, REC-63)."""
     await house.topic(partitions=PARTITIONS)
     await house.broker.until(lambda: house.broker.broker.table.get(f"{MINE}.orders", 4))
     led = house.broker.broker.table.get(f"{MINE}.orders", 4)
@@ -130,7 +130,7 @@ async def test_each_partition_of_a_produce_is_answered_for_itself(house: House) 
 @pytest.mark.parametrize("version", [1, 9])
 @pytest.mark.parametrize("rotten", [False, True], ids=["sound", "rotten at the end"])
 async def test_what_a_request_inflates_to_has_a_limit(house: House, version: int, rotten: bool) -> None:
-    """REC-62. What was sound before the limit stays."""
+    """Batches that were checked before the limit are stored (REC-62)."""
     await house.topic(partitions=2)
     recompressed = deflate(GZIP, record(b"k", bytes(INFLATED_BYTES_MAX - 1_000)))
     bomb = bytes(batch_of(recompressed[:-4] + b"????" if rotten else recompressed, attributes=GZIP))
@@ -141,7 +141,7 @@ async def test_what_a_request_inflates_to_has_a_limit(house: House, version: int
 
     answer = await house.mine.call(ApiKey.PRODUCE, version, request)
 
-    # What is looked at is found sound, or rotten: whatever is too large was not inflated.
+    # Checked batches are valid or invalid; batches rejected as too large were not inflated.
     codes = [line.error_code for line in answer.responses[0].partition_responses]
     looked_at = codes.index(ErrorCode.MESSAGE_TOO_LARGE)
     assert 4 <= looked_at <= 5

@@ -1,4 +1,4 @@
-"""As many rules as an instance may have, within one another and all about who asks: no turn of the loop is long."""
+"""The maximum number of rules of an instance, nested and all for one user: no turn of the event loop is long."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from brokers.engine.protocol.messages.metadata import MetadataRequest
 MINE: Final = "ins-aaaaaaaa"
 TOPICS: Final = 10_000
 NESTED_MAX: Final = 200
-# What is aimed at is 10 ms; a machine with other work takes longer.
+# The goal is 10 ms; a machine with other work takes longer.
 TURN_S_MAX: Final = 0.05
 
 
 def name_of(number: int) -> str:
-    """Most begin with a prefix of many that are within one another, and sort just behind a longer one."""
+    """Returns a name that begins with many nested prefixes, and sorts just behind a longer one."""
     return f"{chr(97 + number % 5) * (1 + number % NESTED_MAX)}-{number}"
 
 
@@ -66,7 +66,7 @@ def image() -> ClusterImage:
 
 
 def turns_of(answer: Any) -> tuple[Any, list[float]]:
-    """The response, and how long each turn of the loop took."""
+    """Returns the response, and the duration of each turn of the event loop."""
     turns_s = []
     while True:
         began_s = process_time()
@@ -91,7 +91,7 @@ def test_metadata_of_ten_thousand_topics_is_decided_in_short_turns() -> None:
     request = MetadataRequest(topics=None, include_topic_authorized_operations=True)
 
     gc.collect()
-    gc.disable()  # what a collection of this process takes is no turn's
+    gc.disable()  # a collection of this process must not count as part of a turn
     try:
         began_s = process_time()
         answer = metadata(call, request)

@@ -24,12 +24,12 @@ REFUSED = int(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
 
 async def another(house: House, client_id: str = "test") -> WireClient:
-    """A connection that is not muted."""
+    """Opens a connection that is not muted."""
     return await house.broker.client(house.my_port, client_id=client_id)
 
 
 async def limit(house: House, per_s: float = 1.0) -> None:
-    """For any client of `mine`: eleven partitions at once at 1/s."""
+    """Limits every client of `mine`: eleven partitions at once at 1/s."""
     await house.broker.set_quota(MINE, {RATE: str(per_s)}, client_id=None)
 
 
@@ -92,7 +92,7 @@ async def test_partitions_that_are_added_are_charged(house: House, version: int,
 
     assert codes(first) == [0], "thirteen of eleven, which began with tokens left"
     assert codes(second) == [code]
-    # Who can be refused is, and waits for that; who cannot waits after each change.
+    # A version that can be rejected is, and waits for that; an older version waits after each change.
     waits = [answer.throttle_time_ms > 500 for answer in (first, second)]
     assert waits == [not code, True]
 

@@ -1,5 +1,5 @@
-"""What produces, fetches and followers leave behind is freed when the last one lets go of it: a broker that left cycles
-would stand still every few seconds while the garbage collector finds them.
+"""Objects of produces, fetches and followers are freed with their last reference: with reference cycles, a broker would
+pause every few seconds for the garbage collector.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MEASURED_MAX = 3
 
 @pytest.fixture
 def left_behind() -> Iterator[Counter[str]]:
-    """Filled by `gc.collect()`: the engine's own objects that only the collector could free. Ask for it before any
-    broker: the first collection takes seconds after thousands of tests, and a leader that stands still gives up.
+    """Counts the engine's objects that only `gc.collect()` could free. Request the fixture before any broker: the first
+    collection takes seconds after thousands of tests, and a leader that pauses stops leading.
     """
     counter: Counter[str] = Counter()
 
@@ -35,7 +35,7 @@ def left_behind() -> Iterator[Counter[str]]:
             gc.garbage.clear()
 
     gc.collect()
-    gc.freeze()  # what thousands of tests before this one left would be looked through by each collection
+    gc.freeze()  # otherwise each collection would examine the objects of thousands of earlier tests
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     gc.callbacks.append(look)
@@ -48,12 +48,12 @@ def left_behind() -> Iterator[Counter[str]]:
 
 
 async def left_each_time(found: Counter[str], work: Callable[[], Awaitable[object]]) -> set[str]:
-    """What `work`, which does something `ROUNDS` times, leaves behind whenever it is done: the brokers of earlier tests
-    may go at any moment as well, but only once.
+    """Returns the kinds of objects that each of `ROUNDS` runs of `work` leaves behind: brokers of earlier tests may be
+    collected at any moment as well, but only once.
     """
     kinds: set[str] | None = None
     for _ in range(MEASURED_MAX):
-        gc.set_debug(0)  # what is saved is found again by the next collection
+        gc.set_debug(0)  # saved objects are found again by the next collection
         gc.collect()
         gc.set_debug(gc.DEBUG_SAVEALL)
         found.clear()
@@ -107,7 +107,7 @@ async def test_a_connection_that_was_closed_is_garbage_without_a_collector(
 
 
 async def test_what_is_left_behind_each_time_is_found(left_behind: Counter[str]) -> None:
-    """The measure itself: cycles of one kind whenever it is done, of another kind once."""
+    """The measurement finds cycles that each run leaves behind, and ignores those of a single run."""
     always, once = (type(name, (), {"__module__": "brokers.engine.example"}) for name in ("Always", "Once"))
     kinds = [once]
 

@@ -35,7 +35,7 @@ ORDERS = ("orders", 0)
 
 @pytest.fixture
 async def ready(house: House) -> House:
-    """With a topic of two partitions, and a coordinator."""
+    """Returns the house with a topic of two partitions, and a coordinator."""
     await house.topic("orders", 2)
     await coordinator_ready(house.mine)
     return house
@@ -65,7 +65,7 @@ async def test_all_offsets_are_fetched_under_the_clients_names(ready: House) -> 
 
 
 async def test_a_long_answer_is_made_in_pieces_and_is_the_same(ready: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the pieces others have their turn: a group may have 100,000 offsets."""
+    """Other requests are served between the chunks: a group may have 100,000 offsets."""
     for name in ("more", "most"):
         await ready.topic(name, 5)
     positions = {(name, index): 10 + index for name in ("more", "most") for index in range(5)}
@@ -89,7 +89,7 @@ async def test_a_long_answer_is_made_in_pieces_and_is_the_same(ready: House, mon
 
 @pytest.mark.parametrize("version", [2, 7, 8, 9])
 async def test_a_long_question_is_answered_in_turns_and_in_its_order(ready: House, version: int) -> None:
-    """A consumer of 2,000 topics: others have their turn meanwhile."""
+    """A consumer of 2,000 topics: other requests are served in between."""
     await commit(ready.mine, {ORDERS: 7})
     asked = {f"topic-{number}": [0] for number in range(1_000)}
     asked |= {"orders": [0]} | {f"topic-{number}": [0] for number in range(1_000, 2_000)}
@@ -324,13 +324,13 @@ async def test_more_groups_than_a_request_may_name_are_refused_by_name(
 async def test_before_there_is_a_coordinator_nobody_answers(house: House) -> None:
     await house.topic("orders")
 
-    # Nobody has asked for one.
+    # No request for a coordinator was made yet.
     assert await commit(house.mine, {ORDERS: 5}) == {ORDERS: ErrorCode.NOT_COORDINATOR}
     assert (await fetch(house.mine, {"orders": [0]}))[0] == ErrorCode.NOT_COORDINATOR
 
 
 async def test_a_client_that_looks_in_its_partitions_alone_does_not_take_a_refusal_for_nothing(house: House) -> None:
-    """aiokafka, which would start over at one end of the log."""
+    """aiokafka would otherwise start over at one end of the log."""
     await house.topic("orders")
 
     for version in (1, 2, 3):

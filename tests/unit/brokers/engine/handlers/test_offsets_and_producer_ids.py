@@ -1,4 +1,4 @@
-"""ListOffsets and InitProducerId, as one instance's clients see them."""
+"""ListOffsets and InitProducerId, as the clients of an instance see them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.brokers.engine.handlers.conftest import House
 async def test_partitions_are_searched_by_time_a_few_in_a_turn_of_the_loop(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LOG-25: each search may read a batch of very many records, and everybody's requests wait in the same loop."""
+    """Each search may read a batch with many records, on the event loop that all requests share (LOG-25)."""
     await house.topic(partitions=10)
     for index in range(10):
         await produce(house.mine, "orders", batch(b"a", b"b"), partition=index)

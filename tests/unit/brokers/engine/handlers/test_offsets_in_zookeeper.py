@@ -1,4 +1,4 @@
-"""Version 0 of OffsetCommit and OffsetFetch: offsets in ZooKeeper, as consumers of before 0.8.2 (GRP-40, DEC-10,
+"""Version 0 of OffsetCommit and OffsetFetch: offsets in ZooKeeper, as for consumers before 0.8.2 (GRP-40, DEC-10,
 ZK-21).
 """
 

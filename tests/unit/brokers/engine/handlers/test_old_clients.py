@@ -86,7 +86,7 @@ async def test_the_brokers_time_is_given_and_read(house: House) -> None:
 
 
 async def test_one_request_has_no_more_converted_than_its_share(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """REC-30, REC-31: the sets behind are refused, and a reader is given them by his next requests."""
+    """Message sets beyond the share are rejected, and a reader gets them in its next requests (REC-30, REC-31)."""
     monkeypatch.setattr("brokers.engine.handlers.produce.legacy.INFLATED_PER_REQUEST_MAX", 100_000)
     monkeypatch.setattr("brokers.engine.handlers.fetch.legacy.INFLATED_BYTES_MAX", 100_000)
     await house.topic(partitions=3)
@@ -108,7 +108,7 @@ async def test_one_request_has_no_more_converted_than_its_share(house: House, mo
 
 
 async def test_conversion_keeps_no_thread_that_others_wait_for(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who flushes and who cleans take theirs from the loop's pool."""
+    """Flushes and the cleaner use threads of the event loop's default pool."""
     seen: list[str] = []
     for module in (produce_legacy, legacy):
         real = module._convert
@@ -184,7 +184,7 @@ async def test_wrong_sets_get_their_code_and_change_nothing(
 
 @pytest.mark.parametrize("version", PRODUCE_OLD)
 async def test_a_batch_of_a_transaction_refuses_the_old_messages_beside_it_too(house: House, version: int) -> None:
-    """REC-44: these versions cannot name one."""
+    """These versions cannot name a transaction (REC-44)."""
     await house.topic()
     await house.topic("clicks")
     without_transactional_id = batch(
@@ -202,7 +202,7 @@ async def test_a_batch_of_a_transaction_refuses_the_old_messages_beside_it_too(h
 
 @pytest.mark.parametrize("version", [0, 2, 3, 9])
 async def test_each_partition_of_a_request_may_have_a_format_of_its_own(house: House, version: int) -> None:
-    """REC-42, REC-49, REC-63: from version 3 on it is format 2 alone; what is refused keeps nothing from the others."""
+    """From version 3 on only format 2 is allowed; others are unaffected by a rejection (REC-42, REC-49, REC-63)."""
     old, older, wrapper = messages(b"a"), messages(b"b", magic=0), messages(b"c", codec=GZIP)
     sent = [old, older, wrapper, batch(b"d"), old + older, batch(b"e") + old, old + batch(b"f"), wrapper + wrapper]
     unknown = bytearray(old)
@@ -226,7 +226,7 @@ async def test_each_partition_of_a_request_may_have_a_format_of_its_own(house: H
 
 @pytest.mark.parametrize("stored", ["0.9.0", "0.10.2", "2.8"])
 async def test_whatever_format_a_topic_names_format_2_is_stored(house: House, stored: str) -> None:
-    """REC-29, REC-53, LOG-29: as Apache Kafka 3.9 has it, so a producer with an id is refused nowhere."""
+    """Apache Kafka 3.9 does the same, so that a producer with an id is never rejected (REC-29, REC-53, LOG-29)."""
     await house.topic(message_format_version=stored)
 
     old = await produce(house.mine, "orders", messages(b"a", magic=0), version=2)
@@ -307,7 +307,7 @@ def end_transaction(house: House) -> None:
 
 
 async def test_an_old_reader_gets_past_the_ends_of_transactions(house: House) -> None:
-    """REC-31: of what follows, only a piece fits into what is read with the marker; nothing of that is a message."""
+    """The bytes read after the marker hold only a part of the next batch, without a message (REC-31)."""
     await house.topic()
     for _ in range(3):
         end_transaction(house)
@@ -319,7 +319,7 @@ async def test_an_old_reader_gets_past_the_ends_of_transactions(house: House) ->
 
 
 async def test_an_old_fetch_waits_behind_the_end_of_a_transaction(house: House) -> None:
-    """WIRE-27: were the marker an answer, its reader would ask again at once, as long as nothing follows."""
+    """If the marker were a response, the reader would retry at once, as long as nothing follows (WIRE-27)."""
     await house.topic()
     end_transaction(house)
     partition = house.broker.broker.services.storage.table.get(f"{MINE}.orders", 0)

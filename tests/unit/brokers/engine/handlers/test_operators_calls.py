@@ -1,5 +1,5 @@
-"""OffsetForLeaderEpoch for tenants, ElectLeaders and reassignments for the cluster's own identity: who may ask
-what, and what two brokers answer (LOG-31, REP-31…33).
+"""OffsetForLeaderEpoch for tenants, ElectLeaders and reassignments for the cluster's own identity: their rights, and
+their results on two brokers (LOG-31, REP-31…33).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ async def test_who_may_not_consume_does_not_learn_of_epochs_either(house: House)
 async def test_where_replicas_are_is_not_the_tenants_to_ask(
     house: House, api_key: ApiKey, version: int, request_message: Any
 ) -> None:
-    """Its port does not know the call; its owner is refused where the control plane connects as it."""
+    """The tenant port does not know the call; the owner is rejected on the internal listener."""
     await house.topic()
     owner = await house.broker.internal_client(MINE)
     answer = await owner.call(api_key, version, request_message)
@@ -203,7 +203,7 @@ async def test_a_move_brings_the_records_and_takes_the_old_log_away(pair: Pair) 
 
 
 async def test_the_listing_names_only_what_is_asked_for_and_moves(pair: Pair) -> None:
-    """With nobody to control the cluster the move does not end."""
+    """Without a controller the move does not end."""
     await pair.create(TOPIC, [1])
     await pair.create("stays", [1])
     for broker in pair.brokers.values():

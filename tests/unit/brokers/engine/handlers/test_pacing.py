@@ -1,4 +1,4 @@
-"""Limits as they are by default: paced, so that ten seconds tell as true a story as a minute (decision 0040)."""
+"""Default limits are paced, so that ten seconds show the same rate as a minute (decision 0040)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def milliseconds_of_new_connections(house: House) -> int:
 
 
 async def test_a_debt_is_the_clients_and_not_its_connections(house: House) -> None:
-    """A client that connects anew for each request would else produce as much as it likes."""
+    """Otherwise a client with a new connection for each request could produce without limit."""
     # The last one is admitted when the three before it are paid.
     assert 1_500 - BURST_MS - 50 <= await milliseconds_of_new_connections(house) < 2_500
 
@@ -101,7 +101,7 @@ async def test_a_raised_limit_ends_the_silence_of_those_who_wait(house: House) -
 
 
 async def test_requests_to_a_broker_that_leads_nothing_are_charged(house: House) -> None:
-    """The broker receives and refuses them: they take its network as those that it accepts."""
+    """The broker receives and rejects them: they use its network like accepted ones."""
     await house.broker.update_instance(MINE, produce_bps=100_000)
     first = await house.mine.call(ApiKey.PRODUCE, 9, produce_request("nowhere", batch(b"x" * 100_000)))
     assert first.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -112,6 +112,6 @@ async def test_requests_to_a_broker_that_leads_nothing_are_charged(house: House)
 async def test_without_asking_for_debts_new_connections_would_pass_at_once(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Shows that `test_a_debt_is_the_clients_and_not_its_connections` fails where the mend is switched off."""
+    """Shows that `test_a_debt_is_the_clients_and_not_its_connections` fails without the check for debt."""
     monkeypatch.setattr(request, "in_debt", lambda limiters, now_ms: None)
     assert await milliseconds_of_new_connections(house) < 1_000

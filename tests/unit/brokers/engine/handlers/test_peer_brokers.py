@@ -1,4 +1,4 @@
-"""Calls of brokers about themselves: by certificate only the broker that is named, and only in its present epoch."""
+"""Calls of brokers about themselves: with certificates only the named broker may send them, in its current epoch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMMAND = control("command")
 
 @dataclass
 class Cluster:
-    """Two brokers with certificates. Broker 1 is asked, and is controller and flow master."""
+    """Two brokers with certificates. Broker 1 gets the requests, and is controller and flow master."""
 
     one: InProcessBroker
     two: InProcessBroker
@@ -55,7 +55,7 @@ class Cluster:
 
     @property
     def epoch(self) -> int:
-        """Epoch of broker 2, as it registered."""
+        """Returns the epoch of broker 2's registration."""
         return self.two.broker.session.broker_epoch
 
     async def report_flow(self, client: WireClient, epoch: int, broker_id: int = 2) -> int:
@@ -124,7 +124,7 @@ async def test_a_report_of_somebody_else_keeps_no_broker_from_its_storage_and_it
 
 
 async def test_only_the_replica_is_answered_the_end_of_a_log_that_is_not_committed(cluster: Cluster) -> None:
-    """Others are answered as consumers, whatever replica they name."""
+    """Other peers are answered as consumers, whatever replica they name."""
     follower, command = await cluster.client(cluster.broker(2)), await cluster.client(COMMAND)
     assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])
     topic = CreatableTopic(
@@ -184,7 +184,7 @@ async def test_without_certificates_the_epoch_of_the_registration_is_what_counts
 
 
 async def test_the_secret_speaks_for_no_broker_that_has_a_certificate(tmp_path: Path) -> None:
-    """The secret still opens as long as one broker has no certificate, and that one may be spoken for."""
+    """The secret is accepted while one broker has no certificate, but only for that broker."""
     ensemble, tls = FakeEnsemble(), tmp_path / "tls"
     async with (
         InProcessBroker(tmp_path / "1", ensemble=ensemble, internal_tls=tls) as one,

@@ -1,5 +1,5 @@
-"""OffsetFetch where the coordinator's partition has three replicas: nobody is told a position by who may have been
-deposed (GRP-23, decision 76).
+"""OffsetFetch with three replicas of the coordinator's partition: a broker that may no longer be the leader returns no
+offsets (GRP-23, decision 76).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def trio(tmp_path: Path) -> AsyncIterator[Trio]:
     settings = {
         "offsets_topic_num_partitions": "1",
         "offsets_topic_replication_factor": "3",
-        # Who asks is told to ask again by then.
+        # After this time clients get a retriable error.
         "offsets_commit_timeout_ms": "1500",
     }
     async with running_trio(tmp_path, **settings) as running:
@@ -40,7 +40,7 @@ async def trio(tmp_path: Path) -> AsyncIterator[Trio]:
 
 
 async def committed(trio: Trio) -> WireClient:
-    """A connection to the coordinator, at which something is committed."""
+    """Returns a connection to the coordinator, with a committed offset."""
     first = trio.brokers[1].broker
     make_ready(first.services, GROUP)
     await trio.until(lambda: GROUPS_TOPIC in first.current.image.topics and trio.leader(GROUPS_TOPIC) > 0)
@@ -51,7 +51,7 @@ async def committed(trio: Trio) -> WireClient:
 
 
 class ByHand:
-    """A follower that fetches when it is told to."""
+    """A follower that fetches when the test says so."""
 
     def __init__(self, trio: Trio, client: WireClient, replica: int, leader: Partition) -> None:
         self._trio = trio
@@ -81,7 +81,7 @@ class ByHand:
 
 
 async def taken_over(trio: Trio) -> list[ByHand]:
-    """The followers of the coordinator's partition, moved by hand from here on."""
+    """Returns the followers of the coordinator's partition, controlled by the test from here on."""
     leader = trio.leader(GROUPS_TOPIC)
     followers = []
     for id in trio.followers(GROUPS_TOPIC):
@@ -107,7 +107,7 @@ async def test_a_position_waits_for_the_followers_and_they_are_not_kept_waiting(
     client = await committed(trio)
     followers = await taken_over(trio)
     services = trio.brokers[trio.leader(GROUPS_TOPIC)].broker.services
-    # Told the high watermark, so that nothing but the question ends the wait.
+    # They have the high watermark, so that nothing but the request ends the wait.
     waiting = [asyncio.create_task(follower.fetch(LONG_MS)) for follower in followers]
     await trio.until(lambda: all(session.epoch == 2 for session in services.storage.followers.values()))
 
@@ -115,7 +115,7 @@ async def test_a_position_waits_for_the_followers_and_they_are_not_kept_waiting(
     for answer in await asyncio.gather(*waiting):
         assert answer.responses == []
     assert not result.done()
-    # What was answered after the question is followed by a request that counts, which may wait again.
+    # A fetch that was answered after the request is followed by one that counts, which may wait again.
     again = [asyncio.create_task(follower.fetch(LONG_MS)) for follower in followers]
 
     assert await result == {ORDERS: 5}
@@ -125,7 +125,7 @@ async def test_a_position_waits_for_the_followers_and_they_are_not_kept_waiting(
 
 
 async def test_who_falls_out_of_sync_keeps_nobody_waiting(trio: Trio) -> None:
-    """Nobody who is not in sync can be made the leader."""
+    """A broker that is not in sync cannot become the leader."""
     client = await committed(trio)
     for id in trio.followers(GROUPS_TOPIC):
         trio.stop_following(id)

@@ -75,7 +75,7 @@ async def test_wrong_produces_get_their_code_and_change_nothing(
 
 
 async def test_a_batch_of_a_transaction_that_nobody_names_refuses_the_whole_request(house: House) -> None:
-    """REC-44: what is right alone is not appended either, wherever it stands in the request."""
+    """Valid batches are not appended either, wherever they are in the request (REC-44)."""
     await house.topic()
     await house.topic("clicks")
     without_transactional_id = batch(b"b", attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0)
@@ -175,7 +175,7 @@ HOUR_MS = 3_600_000
 @pytest.mark.parametrize("overrides", [SMALL_SEGMENTS])
 @pytest.mark.parametrize("version", [2, 12])
 async def test_a_fetch_does_not_wait_for_bytes_that_lie_in_the_next_segment(house: House, version: int) -> None:
-    """WIRE-27: one answer ends with a segment, but the bytes are there."""
+    """A response ends with a segment, but the next segment's bytes are readable (WIRE-27)."""
     rolled_bytes = 16_384
     await house.topic(segment_bytes=str(rolled_bytes))
     for _ in range(3):
@@ -188,7 +188,7 @@ async def test_a_fetch_does_not_wait_for_bytes_that_lie_in_the_next_segment(hous
 
 @pytest.mark.parametrize("version", [2, 12])
 async def test_a_fetch_does_not_wait_for_bytes_that_its_answer_has_no_room_for(house: House, version: int) -> None:
-    """WIRE-27: answers end between batches, so the bytes that are there may be more than those one answer holds."""
+    """Responses end between batches, so more bytes may be readable than one response holds (WIRE-27)."""
     await house.topic()
     for _ in range(3):
         await produce(house.mine, "orders", LARGE)
@@ -200,7 +200,7 @@ async def test_a_fetch_does_not_wait_for_bytes_that_its_answer_has_no_room_for(h
 
 
 async def test_a_fetch_does_not_wait_for_bytes_that_lie_in_several_partitions(house: House) -> None:
-    """WIRE-27: the second batch is there, and has no room beside the first one."""
+    """The second batch is readable, and does not fit beside the first one (WIRE-27)."""
     await house.topic(partitions=2)
     for index in range(2):
         await produce(house.mine, "orders", LARGE, partition=index)
@@ -292,7 +292,7 @@ async def test_a_fetch_that_cannot_be_is_refused_as_a_whole(
 async def test_a_full_fetch_is_answered_whatever_session_it_names(
     house: House, session_id: int, session_epoch: int
 ) -> None:
-    """WIRE-30: such a request forgets the session, if there is one. kafka-go's `Client.Fetch` sends -1 and -1."""
+    """Such a request closes the session, if there is one (WIRE-30). kafka-go's `Client.Fetch` sends -1 and -1."""
     await house.topic()
     await produce(house.mine, "orders", batch(b"a"))
 

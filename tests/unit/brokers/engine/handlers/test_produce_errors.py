@@ -1,4 +1,4 @@
-"""What a Produce answer explains of its errors, and how much of it: to encode it holds the loop (I.6)."""
+"""Error details of a Produce response, and their limit: encoding them blocks the event loop (I.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an acks=-1 produce is told in the end, whatever became of its partitions while it waited (REP-12)."""
+"""Results of an acks=-1 produce after changes of its partitions during the wait (REP-12)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def table(tmp_path: Path) -> Iterator[PartitionTable]:
 
 
 def lead(table: PartitionTable, index: int, leader_epoch: int = 0, **config: str) -> Partition:
-    """A partition with the followers 2 and 3, all in sync."""
+    """Returns a partition with the followers 2 and 3, all in sync."""
     return table.become_leader(
         "t", index, TOPIC_ID, leader_epoch, config, now_ms=NOW_MS, role=PartitionRole((1, 2, 3), (1, 2, 3))
     )
@@ -42,13 +42,13 @@ def append(partition: Partition) -> tuple[Partition, int]:
 
 
 def copied(partition: Partition) -> None:
-    """Both followers have everything."""
+    """Lets both followers catch up."""
     for replica in (2, 3):
         partition.follower_fetched(replica, 1, partition.log_end_offset, 0, NOW_MS)
 
 
 def sent(meanwhile: Callable[[], object], *appended: tuple[Partition, int], in_time: bool = True) -> dict[int, int]:
-    """The error codes by partition index, after `meanwhile` happened to those that wait."""
+    """Returns the error codes by partition index, after `meanwhile` ran during the wait."""
     woken: list[int] = []
     wait = DelayedReplication(lambda: woken.append(1))
     for partition, last_offset in appended:
@@ -74,7 +74,7 @@ def test_what_is_not_copied_in_time_is_said_of_that_partition_only(table: Partit
 
 
 def test_a_leadership_lost_and_won_again_acknowledges_nothing_of_before(table: PartitionTable) -> None:
-    """Between the two another broker led, and what was appended here may have been cut off for its records."""
+    """Another broker led in between, and records appended here may have been truncated."""
     first, second = lead(table, 0), lead(table, 1)
     appended = append(first), append(second)
 

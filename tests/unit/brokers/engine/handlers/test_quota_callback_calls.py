@@ -1,4 +1,4 @@
-"""A callback of limits in a broker that serves: every call of a client asks it, and none fails by it (QUO-76)."""
+"""A quota callback in a serving broker: it is called for every request, and its failure fails none (QUO-76)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMITS = {"producer_byte_rate": 1_000.0, "request_percentage": 0.0, "controller_
 
 
 class ByClient:
-    """A client is limited in what it is called after."""
+    """A callback that derives a client's limit from its client id."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Who changed something waits until the image shows it, and no longer than a deadline."""
+"""A change is followed by a wait until the metadata shows it, up to a deadline."""
 
 from __future__ import annotations
 

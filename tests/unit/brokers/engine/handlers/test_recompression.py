@@ -1,6 +1,4 @@
-"""Batches that their topic wants behind another codec are recompressed in a thread, and nobody else waits for it
-(REC-32).
-"""
+"""Batches whose topic requires another codec are recompressed in a thread; other clients do not wait (REC-32)."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ LARGE = os.urandom(RECOMPRESSED_AT_ONCE_BYTES_MAX)
 
 @contextlib.contextmanager
 def busy(house: House) -> Iterator[threading.Event]:
-    """The threads that pack wait until the event is set."""
+    """Blocks the recompressing threads until the event is set."""
     may_pack = threading.Event()
     converters = house.broker.broker.services.storage.converters
     assert converters is not None
@@ -83,7 +81,7 @@ async def test_an_ordinary_compressed_batch_is_checked_at_once(house: House, cod
 
 
 async def test_who_sends_what_takes_long_to_check_waits_for_it(house: House) -> None:
-    """The time of the thread is the instance's: a few megabytes of the wire may be gigabytes to inflate."""
+    """The thread time is charged to the instance: a few megabytes may inflate to gigabytes."""
     await house.topic(max_message_bytes="100000000")
     bomb = bytes(build_batch([Record(0, None, bytes(31 * 1024 * 1024))], codec=GZIP))
     accounting = house.broker.broker.services.accounting.accountings.of(MINE)
@@ -104,7 +102,7 @@ async def test_who_sends_what_takes_long_to_check_waits_for_it(house: House) -> 
 async def test_who_hangs_up_while_a_thread_looks_at_its_batches_pays_for_it(
     house: House, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, version: int
 ) -> None:
-    """Else a tenant would keep threads busy for nothing, with connections of some milliseconds."""
+    """Otherwise a tenant could keep threads busy for free, with connections of some milliseconds."""
     await house.topic(max_message_bytes="100000000")
     looked, may_end, real = threading.Event(), threading.Event(), getattr(module, name)
 
@@ -168,7 +166,7 @@ async def test_a_damaged_batch_is_refused_and_never_sealed_anew(house: House) ->
 
 
 async def test_every_set_of_a_request_keeps_its_own_records(house: House) -> None:
-    """Two of one partition among them, and one that is refused."""
+    """Two sets are for one partition, and one is rejected."""
     await house.topic(partitions=2, compression_type="gzip")
     await house.broker.create_topic(house.mine, "plain", 1)
     sets: list[tuple[str, int, bytes]] = [
@@ -202,7 +200,7 @@ async def test_an_idempotent_batch_sent_twice_is_there_once(house: House) -> Non
 
 
 async def test_what_sets_of_one_request_inflate_to_is_limited(house: House) -> None:
-    """REC-62: in the thread as on the loop."""
+    """The limit applies in the thread and on the event loop (REC-62)."""
     await house.topic(compression_type="lz4", max_message_bytes="100000000")
     bomb = bytes(build_batch([Record(0, None, bytes(31 * 1024 * 1024))], codec=ZSTD))
     sets = [PartitionProduceData(index=0, records=bomb) for _ in range(6)]

@@ -1,5 +1,5 @@
-"""What a producer gives up for, where the coordinator's partition has three replicas: it is told, once the followers
-have said that they follow (decision 76).
+"""Errors after which a producer gives up, with three replicas of the coordinator's partition: they are sent only after
+the followers have confirmed the leader (decision 76).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one request may ask again and again: an answer is made of much more bytes than the question."""
+"""Repetitions in one request, whose response could be much longer than the request."""
 
 from __future__ import annotations
 

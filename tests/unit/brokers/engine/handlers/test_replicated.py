@@ -1,4 +1,4 @@
-"""Three brokers in the test's own loop: what clients and followers are answered when a partition has three replicas
+"""Three brokers in the test's event loop: responses to clients and followers when a partition has three replicas
 (REP-7, REP-10, REP-12, REP-13, WIRE-27, WIRE-30, LOG-46).
 """
 
@@ -59,7 +59,7 @@ async def test_only_the_leader_serves_clients(trio: Trio) -> None:
 
 
 async def test_consumers_see_nothing_that_is_not_committed(trio: Trio) -> None:
-    """REP-3: and followers see it at once, and the high watermark with a later answer."""
+    """Followers see it at once, and get the high watermark in a later response (REP-3)."""
     topic_id = await trio.topic()
     for id in trio.followers():
         trio.stop_following(id)
@@ -78,14 +78,14 @@ async def test_consumers_see_nothing_that_is_not_committed(trio: Trio) -> None:
 
 
 async def test_too_few_in_sync_after_the_append_is_told_as_such(trio: Trio) -> None:
-    """REP-12, REP-22: the record is there, and fewer hold it than were asked for."""
+    """The record is stored, but on fewer replicas than required (REP-12, REP-22)."""
     await trio.topic(min_insync_replicas="3")
     for id in trio.followers()[1:]:
         trio.stop_following(id)
 
     answer = await produce(trio.clients[trio.leader()], "orders", batch(b"a"), acks=-1)
 
-    # Nobody may have fetched in time: then the time that the client gives is over before the laggard is out.
+    # If no follower fetched in time, the client's timeout expires before the lagging follower is removed.
     late = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT)
     assert answer.error_code in late
     leader = trio.replica("orders", trio.leader())
@@ -198,7 +198,7 @@ async def test_a_follower_that_cannot_be_served_is_told_why(trio: Trio) -> None:
 
 
 async def test_a_broker_without_a_replica_is_refused_as_a_follower(trio: Trio) -> None:
-    """REP-10: one of the two images is old; a broker that is not registered is refused as a whole."""
+    """The metadata of one of the two is outdated; an unregistered broker is rejected as a whole (REP-10)."""
     topic_id = await trio.topic(replicas=2)
     leader = trio.leader()
     client = trio.clients[leader]
@@ -225,7 +225,7 @@ async def test_a_follower_is_told_where_its_log_leaves_the_leaders(trio: Trio) -
 
 
 async def test_a_follower_that_went_back_is_told_what_is_committed(trio: Trio) -> None:
-    """REP-7: of an answer that sends it back it takes nothing else in."""
+    """A follower ignores the rest of a response that makes it truncate (REP-7)."""
     topic_id = await trio.topic()
     client, replica = trio.clients[trio.leader()], trio.followers()[0]
     await produce(client, "orders", batch(b"a"), acks=-1)
@@ -265,7 +265,7 @@ async def test_a_deletion_that_a_follower_does_not_hear_of_runs_out_of_time(trio
 
 
 async def test_a_disk_that_fails_while_followers_are_waited_for_is_told_of(trio: Trio) -> None:
-    """LOG-46: what the other replicas hold is not known to who leads no more (seed 20147 of the simulator)."""
+    """A former leader does not know what other replicas have (LOG-46; seed 20147 of the simulator)."""
     await trio.topic()
     client = trio.clients[trio.leader()]
     await produce(client, "orders", batch(b"a", b"b"), acks=-1)
@@ -308,7 +308,7 @@ async def test_followers_are_told_the_logs_end_and_consumers_the_committed_one(t
 
 
 async def test_a_leader_on_a_failed_disk_gives_the_lead_away(trio: Trio) -> None:
-    """LOG-3: the others have all that was acknowledged."""
+    """The other replicas have everything that was acknowledged (LOG-3)."""
     await trio.topic()
     first = trio.leader()
     assert (await produce(trio.clients[first], "orders", batch(b"a"), acks=-1)).error_code == 0
@@ -323,7 +323,7 @@ async def test_a_leader_on_a_failed_disk_gives_the_lead_away(trio: Trio) -> None
 
 
 async def test_a_throttled_replica_is_copied_slowly_until_it_is_in_sync(trio: Trio) -> None:
-    """QUO-60 to QUO-62: it is told that there is nothing, and told more when there is room."""
+    """The follower gets empty responses, and more when the throttle allows it (QUO-60 to QUO-62)."""
     topic_id = await trio.topic(leader_replication_throttled_replicas="*")
     leader, replica = trio.leader(), trio.followers()[0]
     services = trio.brokers[leader].broker.services

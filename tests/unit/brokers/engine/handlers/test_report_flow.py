@@ -1,4 +1,4 @@
-"""Brokers report to the flow master; nobody else does, and the largest report takes little of its time."""
+"""Reports of brokers to the flow master: only brokers may send them, and the largest one takes little time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def elected(house: House) -> int:
 
 
 async def test_nobody_reports_for_a_broker_in_the_name_of_an_instance(house: House) -> None:
-    """Whoever could would take the bandwidth of others."""
+    """Otherwise a tenant could take the bandwidth of others."""
     owner = await house.broker.internal_client(MINE)
     answer = await owner.call(ApiKey.REPORT_FLOW, 0, ReportFlowRequest(broker_id=1, lines=[]))
     assert (answer.error_code, answer.shares) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])

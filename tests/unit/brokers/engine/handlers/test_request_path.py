@@ -18,9 +18,9 @@ from tests.unit.brokers.engine.handlers.conftest import House
 PAGE: Final = Path(__file__).resolve().parents[5] / "docs/explanation/ARCHITECTURE.md"
 ENGINE: Final = "brokers.engine."
 MODULES_MAX: Final = 18
-# Rooms whose functions are stages of a request; others hold values, codecs and counters.
+# Modules whose functions are stages of a request; others hold values, codecs and counters.
 STAGES: Final = ("handlers.produce.", "handlers.fetch.", "storage.log", "storage.segment")
-# Values and decisions that stages ask.
+# Values and decisions that stages use.
 ASKED: Final = {"handlers.produce.recompression", "handlers.fetch.read_result"}
 
 

@@ -18,18 +18,18 @@ PERCENT = "request_percentage"
 
 @pytest.fixture
 def overrides() -> dict[str, str]:
-    """Kafka's window alone, so that the delays are those of QUO-15."""
+    """Returns settings with Kafka's window alone, so that the delays are those of QUO-15."""
     return {"quota.burst.ms": "-1"}
 
 
 async def limit(house: House, percent: float = 0.0, **more: float) -> None:
-    """For any client of `mine`. At 0 percent every request waits for a window."""
+    """Limits every client of `mine`. At 0 percent every request waits for a window."""
     limits = {key: str(value) for key, value in {**more, PERCENT: percent}.items()}
     await house.broker.set_quota(MINE, limits, client_id=None)
 
 
 async def another(house: House, client_id: str = "test") -> WireClient:
-    """A connection that is not muted."""
+    """Opens a connection that is not muted."""
     return await house.broker.client(house.my_port, client_id=client_id)
 
 

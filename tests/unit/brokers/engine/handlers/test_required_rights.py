@@ -1,5 +1,5 @@
-"""What each API asks of its principal is Kafka's: with the right, without it, and with one that is denied; on open
-connections, in fetches that wait, in running groups and open transactions.
+"""Required rights of each call are Kafka's: with the right, without it, and with a denial; on open connections, in
+waiting fetches, in running groups and open transactions.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLU
 TRANSACTION: Final = ResourceType.TRANSACTIONAL_ID
 KINDS: Final = (TOPIC, GROUP, CLUSTER, TRANSACTION)
 OPERATIONS: Final = [operation for operation in AclOperation if operation is not AclOperation.ALL]
-# Rights that a request of `asking` does not come to ask, or that show in something else than a code; each has a test
-# of its own below.
+# Rights that no request of `asking` reaches, or whose denial has no error code; each has a test of its own below.
 APART: Final = {
     (ApiKey.PRODUCE, TRANSACTION),
     (ApiKey.INIT_PRODUCER_ID, TRANSACTION),
@@ -58,13 +57,13 @@ APART: Final = {
     (ApiKey.DESCRIBE_TRANSACTIONS, TOPIC),
     (ApiKey.LIST_TRANSACTIONS, TRANSACTION),
 }
-# Another right that would do as well.
+# Another right that allows the call as well.
 INSTEAD: Final = {
     (ApiKey.CREATE_TOPICS, TOPIC): (CLUSTER, AclOperation.CREATE),
     (ApiKey.INIT_PRODUCER_ID, CLUSTER): (TOPIC, AclOperation.WRITE),
 }
 RIGHTS: Final = [api.rights for api in API_TABLE.values()]
-# From these versions on only brokers ask; before those the answer has no place for the error.
+# From these versions on only brokers send the call; earlier responses have no place for the error.
 UNTIL: Final = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
 SINCE: Final = {ApiKey.DESCRIBE_LOG_DIRS: 3}
 
@@ -76,7 +75,7 @@ def test_every_api_that_is_served_says_which_rights_it_asks() -> None:
 
 
 async def allow_all_but(owner: WireClient, user: str, kind: ResourceType, *without: AclOperation) -> None:
-    """Everything on resources of other kinds, and of this one all operations but these and those that imply them."""
+    """Allows everything on resources of other kinds, and of this one all but these and those implying them."""
     lost = {*without, *(operation for operation in IMPLIED if IMPLIED[operation] in without)}
     grants = [acl(user, AclOperation.ALL, other, _any(other)) for other in KINDS if other is not kind]
     grants += [acl(user, operation, kind, _any(kind)) for operation in OPERATIONS if operation not in lost]
@@ -89,7 +88,7 @@ def _any(kind: ResourceType) -> str:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name.lower())
 async def test_each_call_asks_the_right_that_is_for_it(house: House, kind: ResourceType) -> None:
-    """In every version, by name and by id: without the right, with it alone, and with it and denied."""
+    """Covers every version, by name and by id: without the right, with it alone, and with a denial of it."""
     topic_id = await a_topic_with_a_group(house)
     owner = await house.broker.internal_client(MINE)
     alice = await client_as(house.broker, MINE, "alice")
@@ -99,7 +98,7 @@ async def test_each_call_asks_the_right_that_is_for_it(house: House, kind: Resou
     async def ask(api_key: ApiKey, what: str, *, expected: bool) -> None:
         nonlocal topic_id
         if api_key is ApiKey.OFFSET_DELETE:
-            # A group goes with its last offset, and that with its topic.
+            # A group is deleted with its last offset, which is deleted with its topic.
             assert await commit(owner, {("orders", 0): 0}, group="orders") == {("orders", 0): 0}
         for each in asking(api_key, topic_id):
             if not SINCE.get(api_key, 0) <= each.version <= UNTIL.get(api_key, each.version):
@@ -138,7 +137,7 @@ async def test_without_any_rule_all_is_as_it_was_and_the_instance_may_say_otherw
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert (await produce(house.mine, "orders", batch(b"x"))).error_code == denied
     assert (await fetch(house.mine, "orders")).error_code == denied
-    # What there is not is not told from what may not be used.
+    # The response does not tell a missing topic from a forbidden one.
     assert (await produce(house.mine, "nothing", batch(b"x"))).error_code == denied
     assert (await metadata_of(house.mine)).topics == []
     owner = await house.broker.internal_client(MINE)
@@ -225,7 +224,7 @@ async def test_a_topic_is_made_for_who_may_create_it_or_anything(house: House) -
     made = await create(alice, wanted_topic("a-1"), wanted_topic("b-1"))
 
     assert [(topic.name, topic.error_code) for topic in made] == [("a-1", 0), ("b-1", denied)]
-    # Made, and no more is told: she may not know how topics are configured.
+    # Created, without details: she may not describe the configuration of topics.
     assert (made[0].topic_config_error_code, made[0].num_partitions, made[0].configs) == (denied, -1, None)
     assert [topic.error_code for topic in await create(bob, wanted_topic("b-2"))] == [0]
     by_asking = {
@@ -305,7 +304,7 @@ async def test_a_transactional_id_is_who_may_write_to_its(house: House) -> None:
     identity = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch, "base_sequence": 0}
     of_transaction = batch(b"late", attributes=TRANSACTIONAL, **identity)
     assert (await produce(alice, "orders", of_transaction, transactional_id="tx")).error_code == denied
-    # The id alone is nothing: a batch that is of no transaction asks only for its topic.
+    # The id alone requires nothing: a batch outside of a transaction requires only the right to its topic.
     assert (await produce(alice, "orders", batch(b"x"), transactional_id="tx")).error_code == 0
     assert await producer.add(("orders", 0), ("nothing", 0)) == {("orders", 0): denied, ("nothing", 0): denied}
     assert await producer.end(committed=True) == denied
@@ -343,7 +342,7 @@ def operations(bits: int) -> set[int]:
 
 
 async def test_authorised_operations_are_what_there_is_a_right_to(house: House) -> None:
-    """Metadata 8 to 12, DescribeGroups from 3 on, DescribeCluster."""
+    """Covers Metadata 8 to 12, DescribeGroups from 3 on, and DescribeCluster."""
     await house.topic()
     await coordinator_ready(house.mine)
     await commit(house.mine, {("orders", 0): 1})
@@ -368,7 +367,7 @@ async def test_authorised_operations_are_what_there_is_a_right_to(house: House) 
 
     everything = [{3, 4, 5, 6, 7, 8, 10, 11}, {3, 6, 8}, {5, 7, 8, 9, 10, 11, 12}]
     assert await shown(owner) == everything
-    # The instance is open, and administering it takes a rule.
+    # The instance is open, and administration requires a rule.
     assert await shown(alice) == [*everything[:2], {5, 8, 10, 12}]
     await create_acls(
         owner,
@@ -380,7 +379,7 @@ async def test_authorised_operations_are_what_there_is_a_right_to(house: House) 
     )
     assert await shown(alice) == [{4, 8, 10, 11}, {3, 8}, {7, 8}]
     assert await shown(owner) == everything
-    # What may be done with the cluster is told to who may describe it.
+    # The operations on the cluster are shown to users that may describe it.
     await create_acls(owner, acl("User:*", AclOperation.DESCRIBE, CLUSTER, CLUSTER_NAME, permission=Permission.DENY))
     assert (await shown(alice))[2] == set()
 
@@ -395,7 +394,7 @@ async def test_allow_lists_hold_besides(house: House) -> None:
 
 
 async def test_a_call_that_a_broker_passes_on_is_asked_as_its_client(house: House) -> None:
-    """And not as the owner, whose name the connection between brokers carries."""
+    """The connection between brokers carries the owner's name, which must not count."""
     await house.topic()
     owner = await house.broker.internal_client(MINE)
     await create_acls(owner, acl("User:alice", AclOperation.READ, TOPIC, "orders"))
@@ -409,7 +408,7 @@ async def test_a_call_that_a_broker_passes_on_is_asked_as_its_client(house: Hous
 
 
 async def test_a_produce_decides_once_for_each_topic_and_image(house: House) -> None:
-    """What there is to be decided costs nothing with the next request: its route is known."""
+    """The decision is cached with the route, so that the next request costs nothing."""
     await house.topic()
     owner = await house.broker.internal_client(MINE)
     await create_acls(owner, acl("User:alice", AclOperation.WRITE, TOPIC, "*"))

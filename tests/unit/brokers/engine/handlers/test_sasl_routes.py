@@ -1,4 +1,4 @@
-"""A route that asks who is there: what is legal when, as Apache Kafka's brokers have it (WIRE-18, WIRE-19, KIP-368)."""
+"""A route with authentication: legal requests are those of Apache Kafka's brokers (WIRE-18, WIRE-19, KIP-368)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SaslHouse:
         return client
 
     async def put(self, *users: UserDocument, instance_id: str = MINE, removed: tuple[str, ...] = ()) -> None:
-        """Writes users as another broker would, and waits until this one has them."""
+        """Writes users like another broker, and waits until this one has them."""
         tree, operations = self.broker.tree, list[Operation]()
         folder = paths.instance_users(instance_id)
         if await tree.get(folder) is None:
@@ -84,7 +84,7 @@ async def say(client: WireClient, token: bytes, version: int = 2) -> Any:
 
 
 async def sign_in(client: WireClient, name: str, password: str, mechanism: int = 0) -> Any:
-    """`mechanism` 0: PLAIN. The last answer."""
+    """Signs in, with PLAIN for `mechanism` 0; returns the last response."""
     if not mechanism:
         assert (await shake_hands(client, "PLAIN")).error_code == 0
         return await say(client, f"\0{name}\0{password}".encode())
@@ -126,7 +126,7 @@ async def sasl(tmp_path: Path, overrides: dict[str, str]) -> AsyncIterator[SaslH
 async def test_the_first_answer_does_not_tell_whether_there_is_such_a_user(
     sasl: SaslHouse, name: str, mechanism: int
 ) -> None:
-    """Salt and iterations are the same before there is the user, while it has one secret or two, and after it."""
+    """Salt and iterations do not change when the user is created, gets a second secret, or is deleted."""
 
     async def asked() -> bytes:
         client, scram = await sasl.connect(), ScramClient(name, "any", mechanism)
@@ -375,7 +375,7 @@ async def test_too_many_wrong_passwords_are_refused_unseen_and_open_connections_
 
 
 async def test_many_connections_of_one_user_cost_one_hash(sasl: SaslHouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after the restart of a broker: nobody is known to it, and all come at once."""
+    """After a restart a broker has no proven passwords, and all clients reconnect at once."""
     hashed = []
     hash_once = passwords._stored_key
     monkeypatch.setattr(passwords, "_stored_key", lambda *given: hashed.append(given) or hash_once(*given))

@@ -1,4 +1,4 @@
-"""An instance that may shorten its retention goes on writing when it is full: its oldest records go (decision 114)."""
+"""Early retention: a full instance with this setting goes on, and loses its oldest records (decision 114)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def overrides() -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def shortened_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten times a second, and a leader of a moment ago counts at once: there is one broker."""
+    """Runs the deletion ten times a second, and counts new leaders at once, since there is one broker."""
     monkeypatch.setattr(storage_shortening, "SHORTEN_INTERVAL_S", 0.1)
     monkeypatch.setattr(storage_shortening, "MOVED_MS", 0)
 
@@ -40,7 +40,7 @@ def recent() -> bytes:
 
 
 async def write(house: House, size_bytes: int, topic: str = "orders", records: bytes = OLD) -> int:
-    """Produces so much, again where it is asked to; the first other code."""
+    """Produces this number of bytes, with retries; returns the first other error code."""
     written = 0
     async with asyncio.timeout(60):
         while written < size_bytes:

@@ -1,4 +1,4 @@
-"""A small question has no boundless answer, and a long one keeps nobody else waiting."""
+"""Small requests have no unbounded responses, and long ones do not delay other clients."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ TOPIC, BROKER = 2, 4
 
 
 async def turns_taken_by_others(house: House, api_key: int, version: int, request: object) -> int:
-    """How often the loop came to somebody else between the arrival of a request and its answer."""
+    """Counts the turns of the event loop that others got between the arrival of a request and its response."""
     turns, with_forwarding = 0, False
 
     async def count() -> None:
@@ -205,7 +205,7 @@ async def test_producers_of_very_many_topics_without_partitions_are_described_in
     request = DescribeProducersRequest(topics=asked)
     answer = await house.mine.call(ApiKey.DESCRIBE_PRODUCERS, 0, request)
     assert [topic.name for topic in answer.topics] == HOLLOW
-    assert describe_producers.settings_described(answer) == len(HOLLOW)  # so its encoding goes in turns too
+    assert describe_producers.settings_described(answer) == len(HOLLOW)  # so it is encoded in turns, too
     received = await turns_taken_by_others(house, ApiKey.DESCRIBE_PRODUCERS, 0, DescribeProducersRequest(topics=[]))
     assert await turns_taken_by_others(house, ApiKey.DESCRIBE_PRODUCERS, 0, request) > received + 10
 
@@ -264,7 +264,7 @@ async def test_a_produce_of_very_many_topics_without_partitions_is_gone_through_
 
     def recorded(topics: Any, *weigh: Any) -> Iterator[Any]:
         for part in parts_of(topics, *weigh):
-            if weigh:  # the append; before it the same topics are gone through for batches that are slow to check
+            if weigh:  # the append; the search for slow batches goes over the same topics before
                 parts.append(part)
             yield part
 

@@ -1,4 +1,4 @@
-"""What coordinators write for an instance is paid for out of its bandwidth: its requests that write wait, no others."""
+"""Coordinator writes are charged to the bandwidth of their instance: only its writing requests wait."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.brokers.engine.handlers.offsets_asking import commit, commit_req
 
 PARTITIONS = 100
 METADATA = "m" * 4_000
-# What these take at the least bandwidth there is, as its burst lets go by.
+# Cost of the writes at the minimum bandwidth, less the burst.
 OWED_MS = PARTITIONS * len(METADATA) * 1000 // STATE_BYTES_PER_S_MIN - STATE_BURST_MS
 MUCH = {("orders", index): 5 for index in range(PARTITIONS)}
 
@@ -38,7 +38,7 @@ async def test_who_commits_more_than_its_bandwidth_is_told_how_long_to_wait(
     took_ms = clock.monotonic_ms() - before_ms
 
     assert {line.error_code for topic in answer.topics for line in topic.partitions} == {0}
-    # The debt shrinks from the append on: what passes until the answer is made is paid for already.
+    # The debt decreases from the append on: the time until the response counts as paid.
     assert answer.throttle_time_ms + took_ms > OWED_MS
     assert answer.throttle_time_ms < 2 * OWED_MS
     theirs = await house.theirs.call(ApiKey.OFFSET_COMMIT, 7, commit_request(MUCH, metadata=METADATA))

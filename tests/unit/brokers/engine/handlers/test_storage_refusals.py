@@ -1,4 +1,4 @@
-"""An instance whose storage is used up, and a disk that is nearly full (CKA-26)."""
+"""Refused produces: an instance with exhausted storage, and a nearly full disk (CKA-26)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tests.unit.brokers.engine.handlers.conftest import MINE, THEIRS, House
 from tests.unit.brokers.engine.handlers.offsets_asking import coordinator_ready
 
 BOUGHT = 1_000_000
-# Smaller than the slack beyond what was bought, so that the instance becomes full.
+# Smaller than the slack beyond the capacity, so that the instance becomes full.
 RECORDS = batch(b"x" * 5_000)
 FULL = int(ErrorCode.POLICY_VIOLATION)
 ASKED = int(ErrorCode.REQUEST_TIMED_OUT)
 
 
 async def fill(house: House, topic: str = "orders") -> Any:
-    """Produces until it is refused for good; the answer."""
+    """Produces until a final rejection; returns that response."""
     async with asyncio.timeout(30):
         while True:
             answer = await produce(house.mine, topic, RECORDS)
@@ -112,7 +112,7 @@ async def test_retried_batch_that_was_appended_before_is_answered_as_such(house:
 
 
 async def test_deleting_records_makes_room(full: House) -> None:
-    """Segments are what goes: the one written to stays."""
+    """Whole segments are deleted; the active one stays."""
     await full.topic("others")
     partition = DeleteRecordsPartition(partition_index=0, offset=-1)
     topics = [DeleteRecordsTopic(name="orders", partitions=[partition])]
@@ -197,7 +197,7 @@ async def test_instances_that_are_not_full_are_not_told_of(full: House) -> None:
 
 
 async def test_nobody_reports_for_a_broker_in_the_name_of_an_instance(house: House) -> None:
-    """Whoever could would say that others' instances are full, or that its own is empty."""
+    """Otherwise a tenant could report other instances as full, or its own as empty."""
     owner = await house.broker.internal_client(MINE)
     answer = await owner.call(ApiKey.ALLOT_STORAGE, 0, AllotStorageRequest(broker_id=1, lines=[]))
     assert (answer.error_code, answer.changes) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])

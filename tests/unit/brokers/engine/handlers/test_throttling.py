@@ -1,5 +1,4 @@
-"""Quotas and metering on the wire: the delay in the answer, the silence after it, the ledger, the counters
-(QUO-7, QUO-14…20, QUO-30…32, CKA-25)."""
+"""Quotas and metering: throttle time, mute, throttle log, counters (QUO-7, QUO-14…20, QUO-30…32, CKA-25)."""
 
 from __future__ import annotations
 
@@ -15,18 +14,18 @@ from tests.testkit.records import batch, fetch, fetch_request, produce_request, 
 from tests.unit.brokers.engine.handlers.conftest import MINE, THEIRS, House
 
 FULL = batch(b"x" * 20_000)
-# With others beside it, a step is measured several times and the shortest counts.
+# Under load, a step is measured several times and the shortest counts.
 STEP_S_MAX, STEP_TRIES = 0.010, 5
 
 
 @pytest.fixture
 def overrides() -> dict[str, str]:
-    """Kafka's window alone, so that the delays are those of QUO-15."""
+    """Returns settings with Kafka's window alone, so that the delays are those of QUO-15."""
     return {"quota.burst.ms": "-1"}
 
 
 async def _delay(house: House, records: bytes = FULL, *, acks: int = 1) -> int:
-    """Of one produce on a connection of its own, which may be muted afterwards."""
+    """Returns the delay of one produce on a new connection, which may be muted afterwards."""
     client = await house.broker.client(house.my_port)
     answer = await client.call(ApiKey.PRODUCE, 9, produce_request("orders", records, acks=acks))
     return int(answer.throttle_time_ms)
@@ -116,7 +115,7 @@ async def test_a_throttled_fetch_has_no_data_and_is_not_counted(house: House) ->
     assert (answers[0].throttle_time_ms, len(answers[0].responses)) == (0, 1)
     assert answers[1].responses == []
     assert answers[1].throttle_time_ms > 7_000
-    # The second one left no trace: the third sees the same state, only a moment later.
+    # The second one changed nothing: the third sees the same state, only a moment later.
     assert answers[2].throttle_time_ms == pytest.approx(answers[1].throttle_time_ms, abs=500)
 
 
@@ -187,7 +186,7 @@ async def test_the_usage_of_all_is_reported_whatever_client_ids_one_of_them_inve
     usage = house.broker.broker.accountings.of(THEIRS).usage
     for number in range(1_000):
         usage.counter("t", "ANONYMOUS", f"{number}" + "\U0001f600" * 32_000, "produce").add(1)
-    # And such as another incarnation may have left behind.
+    # Includes counters that an earlier process may have left.
     key = ("t", "ANONYMOUS", "\x01" * 32_767, "produce")
     usage._counters.update(
         {(*key[:2], f"{number}", "produce"): UsageCounter(key, own_numbers(key)) for number in range(9)}

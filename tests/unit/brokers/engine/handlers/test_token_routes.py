@@ -1,5 +1,5 @@
-"""OAUTHBEARER on a route that asks who is there: tokens of an instance's issuer, their lifetime, and what ends them
-(RFC 7628, KIP-255, KIP-368).
+"""OAUTHBEARER on a route with authentication: tokens of an instance's issuer, their lifetime, and their revocation (RFC
+7628, KIP-255, KIP-368).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NAME = "OAUTHBEARER"
 
 class TokenHouse(SaslHouse):
     async def configure(self, document: OAuthDocument | None, instance_id: str = MINE) -> None:
-        """Writes it as the control plane does, and waits until the broker has it."""
+        """Writes the configuration like the control plane, and waits until the broker has it."""
         tree, folder = self.broker.tree, paths.instance_oauth(instance_id)
         path = paths.instance_oauth_node(instance_id, CONFIGURATION)
         operations: list[Operation] = []
@@ -88,14 +88,14 @@ async def house(tmp_path: Path, issuer: Issuer) -> AsyncIterator[TokenHouse]:
 
 
 async def bring(client: WireClient, token: str, *, is_new: bool = True, **parts: str) -> Any:
-    """The first answer to a token."""
+    """Sends a token; returns the first response."""
     if is_new:
         assert (await shake_hands(client, NAME)).error_code == 0
     return await say(client, message(token, **parts))
 
 
 async def refused(client: WireClient, token: str) -> Any:
-    """What a client hears in the end whose token is invalid."""
+    """Returns the final response to a client with an invalid token."""
     first = await bring(client, token)
     assert (first.error_code, bytes(first.auth_bytes).decode()) == (0, INVALID)
     return await say(client, b"\x01")
@@ -177,7 +177,7 @@ async def test_a_message_that_is_none_fails_at_once(house: TokenHouse) -> None:
 
 async def test_a_client_may_name_whom_its_token_names_and_nobody_else(house: TokenHouse, issuer: Issuer) -> None:
     assert (await bring(await house.connect(), issuer.token(), identity="alice")).error_code == 0
-    for _ in range(2):  # the second time the token is known
+    for _ in range(2):  # the second time the token is cached
         answer = await bring(await house.connect(), issuer.token(), identity="bob")
         assert answer.error_code == FAILED
         assert "(bob) that is different from the token's principal name (alice)" in answer.error_message
@@ -227,7 +227,7 @@ async def test_tokens_are_checked_beside_the_loop(
 async def test_a_connection_goes_on_with_a_fresh_token(
     house: TokenHouse, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever `connections.max.reauth.ms` is."""
+    """The setting `connections.max.reauth.ms` makes no difference."""
     monkeypatch.setattr(logins, "REAUTHENTICATION_INTERVAL_MS_MIN", 0)
     client = await house.connect()
     assert (await bring(client, issuer.token(lifetime_s=60))).error_code == 0

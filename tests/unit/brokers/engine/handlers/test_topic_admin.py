@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics and CreatePartitions, as one instance's owner sees them."""
+"""CreateTopics, DeleteTopics and CreatePartitions, as the owner of an instance sees them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_a_name_twice_in_one_request_is_refused(house: House) -> None:
 
 @pytest.mark.parametrize("validate_only", [False, True])
 async def test_of_two_names_that_look_alike_in_metrics_the_second_is_refused(house: House, validate_only: bool) -> None:
-    """CTL-18, before the image knows the first."""
+    """The collision is found before the metadata has the first topic (CTL-18)."""
     names = ("a.b", "a_b", "a-b")
 
     answers = await create(house.mine, *map(wanted_topic, names), validate_only=validate_only)
@@ -147,7 +147,7 @@ async def test_deleting_frees_the_name_and_forgets_the_data(house: House) -> Non
     answer = await house.mine.call(ApiKey.DELETE_TOPICS, 5, request)
     await house.topic()
     table = house.broker.broker.services.storage.table
-    # Its log waits for the checkpoint files to forget the one before.
+    # Its log waits until the checkpoint files have dropped the former one.
     await house.broker.until(lambda: (held := table.get(f"{MINE}.orders", 0)) is not None and held.is_leader)
 
     assert [line.error_code for line in answer.responses] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]

@@ -1,4 +1,4 @@
-"""Limits of a topic's own, for everybody who uses it here: settings, delays, ledger."""
+"""Byte limits of a topic, for all its clients: settings, delays, throttle log."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FULL = batch(b"x" * 20_000)
 
 @pytest.fixture
 def overrides() -> dict[str, str]:
-    """Kafka's window alone, so that the delays are those of QUO-15."""
+    """Returns settings with Kafka's window alone, so that the delays are those of QUO-15."""
     return {"quota.burst.ms": "-1"}
 
 
 async def another(house: House, client_id: str = "test") -> WireClient:
-    """A connection that is not muted."""
+    """Opens a connection that is not muted."""
     return await house.broker.client(house.my_port, client_id=client_id)
 
 

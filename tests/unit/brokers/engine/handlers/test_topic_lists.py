@@ -1,5 +1,5 @@
-"""Allow-lists cover what they seem to (CKA-11, CKA-12): every call that names a topic asks the list that is for it, on
-open connections, in fetches that wait, in open transactions and in long requests too.
+"""Allow-lists (CKA-11, CKA-12): every call that names a topic checks the list that it requires, on open connections, in
+waiting fetches, in open transactions and in long requests, too.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tests.unit.brokers.engine.handlers.offsets_asking import commit, coordinato
 from tests.unit.brokers.engine.handlers.transactional import Transactional
 
 DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-# The second: of a call that only brokers may make from this version on.
+# The second code is that of calls which are reserved for brokers from some version on.
 REFUSALS: Final = {int(DENIED), int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)}
-# Which do not answer for a topic that they do not show.
+# Calls that omit topics which they do not show.
 SILENT: Final = {ApiKey.DESCRIBE_LOG_DIRS, ApiKey.DESCRIBE_TRANSACTIONS}
 BY_ID_FROM: Final = {ApiKey.FETCH: 13, ApiKey.METADATA: 12, ApiKey.DELETE_TOPICS: 6}
 NOT_US, US = ("203.0.113.7",), ("127.0.0.1",)
@@ -50,7 +50,7 @@ ASKING: Final = [
 
 
 def lists_without(*closed: Operation) -> dict[str, tuple[str, ...]]:
-    """Lists that admit us, but for these."""
+    """Returns lists that admit this client, except for these operations."""
     return {name: NOT_US if operation in closed else US for operation, name in LISTS.items()}
 
 
@@ -61,14 +61,14 @@ def test_every_api_that_is_served_says_which_list_it_asks() -> None:
 
 @dataclass(frozen=True)
 class Asking:
-    """One request of an API in a version, about the topic with this id."""
+    """One request of a call in a version, for the topic with this id."""
 
     api_key: ApiKey
     version: int
     request: Any
 
     async def codes(self, client: WireClient) -> set[int]:
-        """All error codes of the answer."""
+        """Returns all error codes of the response."""
         return set(_codes(await client.call(self.api_key, self.version, self.request)))
 
 
@@ -102,7 +102,7 @@ async def a_topic_with_a_group(house: House) -> bytes:
 
 @pytest.mark.parametrize("api_key", ASKING, ids=lambda api_key: api_key.name.lower())
 async def test_a_call_is_refused_by_the_list_that_is_for_it_and_by_no_other(house: House, api_key: ApiKey) -> None:
-    """In every version, by name and by id."""
+    """Covers every version, by name and by id."""
     topic_id = await a_topic_with_a_group(house)
     operation = API_TABLE[api_key].topic_list.operation
     closing = list(LISTS) if operation is Operation.DESCRIBE else [operation]
@@ -172,7 +172,7 @@ async def test_a_fetch_that_waits_is_given_nothing_that_came_after_its_list(hous
 
 
 async def test_a_long_call_asks_the_lists_of_the_moment(house: House) -> None:
-    """It goes on with the image it began with, and others are in force when it comes to its last topic."""
+    """The call continues with its first metadata, but the lists that apply are the current ones."""
     await house.topic()
     services = house.broker.broker.services
     session_view = View(object(), services.metadata.current.image, of_tenant_port(MINE))
@@ -186,7 +186,7 @@ async def test_a_long_call_asks_the_lists_of_the_moment(house: House) -> None:
 
 
 async def test_a_topic_that_is_made_again_keeps_who_may_administer_it(house: House) -> None:
-    """Nobody opens a list by deleting what it is about."""
+    """Nobody can open a list by deleting its topic."""
     await house.topic()
     await house.allow(administer_ips=NOT_US)
     delete = DeleteTopicsRequest(topic_names=["orders"], timeout_ms=5_000)

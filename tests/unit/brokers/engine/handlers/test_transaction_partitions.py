@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn and AddOffsetsToTxn over the wire: all or nothing, and whose topics they are (TXN-7, TXN-8,
+"""AddPartitionsToTxn and AddOffsetsToTxn over the wire: all or nothing, and only the instance's topics (TXN-7, TXN-8,
 TXN-27, CKA-16).
 """
 
@@ -23,7 +23,7 @@ NOT_ATTEMPTED = ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
 async def test_one_bad_partition_spoils_the_others(house: House) -> None:
-    """TXN-7: all or nothing."""
+    """All partitions are added or none (TXN-7)."""
     await house.topic(partitions=2)
     producer = await Transactional.begin(house.mine, "tx")
 
@@ -93,7 +93,7 @@ async def test_only_brokers_ask_for_many_transactions_at_once(house: House) -> N
 
 @pytest.mark.parametrize("version", [4, 5])
 async def test_a_broker_asks_whether_partitions_are_part_of_transactions(house: House, version: int) -> None:
-    """TXN-27, for several transactions with answers of their own."""
+    """Several transactions in one request, each with its result (TXN-27)."""
     await house.topic(partitions=2)
     producer = await Transactional.begin(house.mine, "tx")
     await producer.add(("orders", 0))
@@ -164,7 +164,7 @@ async def test_the_offsets_of_a_group_become_part_of_the_transaction(house: Hous
 
 
 async def test_offsets_have_their_topic_made_when_a_transaction_needs_it_first(house: House) -> None:
-    """A producer asks for the group's coordinator only after this was accepted."""
+    """A producer looks for the group's coordinator only after this was accepted."""
     producer = await Transactional.begin(house.mine, "tx")
 
     assert await producer.add_offsets("group") == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,5 +1,5 @@
-"""Produce asks the coordinator before a transaction's first batch on a partition (TXN-27), marks its end (TXN-14), and
-says who writes; whatever the coordinator answers is scripted here.
+"""Verification of transactional batches before a transaction's first append to a partition (TXN-27), markers (TXN-14),
+and DescribeProducers; the coordinator's replies are scripted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def of_transaction(sequence: int = 0, *, producer_id: int = 7, epoch: int = 0, v
 
 
 class Coordinator:
-    """Answers every question with `code`, once `may_answer` is set."""
+    """A coordinator that replies `code` to every request, once `may_answer` is set."""
 
     def __init__(self, house: House) -> None:
         self.code = 0
@@ -93,7 +93,7 @@ async def marked(
 async def test_the_coordinator_is_asked_once_for_each_partition_of_a_transaction(
     house: House, coordinator: Coordinator
 ) -> None:
-    """By internal names (CKA-16)."""
+    """The request has internal names (CKA-16)."""
     for sequence in range(3):
         assert (await sent(house, of_transaction(sequence))).error_code == 0
     assert (await sent(house, of_transaction(), partition=1)).error_code == 0
@@ -127,7 +127,7 @@ async def test_what_the_coordinator_refuses_is_not_appended(
     code: ErrorCode | None,
     message: str | None,
 ) -> None:
-    """As observed: 48 up to version 10, 120 in 11; what may pass is 19, which clients of all versions send again."""
+    """Observed codes: 48 up to version 10, 120 in 11; transient ones become 19, which all clients retry."""
     if code is None:
         known = version >= 11
         code = ErrorCode.TRANSACTION_ABORTABLE if known else ErrorCode.INVALID_TXN_STATE
@@ -160,7 +160,7 @@ async def test_the_next_request_of_the_connection_waits_and_other_connections_do
 async def test_a_transaction_that_ended_before_the_append_takes_no_more_batches(
     house: House, coordinator: Coordinator
 ) -> None:
-    """The coordinator said yes, and then its marker came first."""
+    """The coordinator confirmed the partition, and then its marker arrived first."""
     coordinator.may_answer.clear()
     sending = asyncio.create_task(sent(house, of_transaction()))
     await coordinator.asked.wait()
@@ -220,7 +220,7 @@ async def test_nobody_is_asked_when_an_operator_does_not_want_it(house: House, c
 async def test_a_waiting_reader_of_committed_data_is_answered_when_the_marker_comes(
     house: House, coordinator: Coordinator
 ) -> None:
-    """TXN-21, TXN-23, and which transactions were aborted."""
+    """The response also lists aborted transactions (TXN-21, TXN-23)."""
     await sent(house, of_transaction(value=b"open"))
     reader = await house.broker.client(house.my_port)
     waiting = asyncio.create_task(fetch(reader, "orders", isolation=READ_COMMITTED, max_wait_ms=20_000))
@@ -261,7 +261,7 @@ async def test_the_aborted_list_is_empty_or_null_as_observed(
 
 
 async def test_old_clients_get_the_data_without_markers(house: House, coordinator: Coordinator) -> None:
-    """REC-31: they cannot tell what was aborted, and see no control records."""
+    """Old clients know neither aborted transactions nor control records (REC-31)."""
     await sent(house, of_transaction(value=b"open"))
     await marked(house, committed=False)
     await produce(house.mine, "orders", batch(b"plain"))

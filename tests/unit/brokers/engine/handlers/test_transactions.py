@@ -1,4 +1,4 @@
-"""Transactions over the wire: a whole one, the codes of each call, and what tenants see of one another (TXN-5…10,
+"""Transactions over the wire: a whole one, the error codes of each call, and the isolation of tenants (TXN-5…10,
 TXN-26, TXN-28, CKA-16).
 """
 
@@ -51,7 +51,7 @@ async def sent(producer: Transactional, topic: str, sequence: int, *data: bytes)
 
 
 async def read(house: House, topic: str, isolation: int = 1) -> list[bytes | None]:
-    """What a reader of committed records may look at, aborted ones included; control batches are left out."""
+    """Returns the records up to the last stable offset, aborted ones included, without control batches."""
     answer = await fetch(house.mine, topic, isolation=isolation)
     return [value for value in values(answer.records) if value is None or not value.startswith(b"\0\0\0\0\0\0")]
 
@@ -86,7 +86,7 @@ async def test_the_next_transaction_of_the_same_producer_follows_at_once(house: 
 
 
 async def test_the_second_of_a_name_fences_the_first(house: House) -> None:
-    """TXN-26: the zombie's produce gets 47, its EndTxn 90 (47 in old versions), and nothing of it becomes visible."""
+    """The zombie's produce gets 47, its EndTxn 90 (47 in old versions), and its records stay invisible (TXN-26)."""
     await house.topic()
     zombie = await Transactional.begin(house.mine, "tx")
     await zombie.add(("orders", 0))
@@ -253,7 +253,7 @@ async def test_a_transaction_is_described_to_its_owner(house: House) -> None:
 
 
 async def test_a_deleted_topic_does_not_keep_its_transaction_open(house: House) -> None:
-    """TXN-12: a partition that is gone counts as done."""
+    """A deleted partition counts as done (TXN-12)."""
     await house.topic()
     await house.topic("kept")
     producer = await Transactional.begin(house.mine, "tx")

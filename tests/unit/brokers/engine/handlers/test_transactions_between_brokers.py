@@ -1,5 +1,5 @@
-"""Transactions whose coordinator and whose partitions' leaders are different brokers (TXN-12, TXN-16, TXN-27, TXN-28),
-and what an operator does about one that hangs.
+"""Transactions whose coordinator and partition leaders are different brokers (TXN-12, TXN-16, TXN-27, TXN-28), and the
+operator's abort of one that hangs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ READ_COMMITTED = 1
 
 @dataclass
 class Pair:
-    """Two brokers of one cluster, and the cluster's own connection to each."""
+    """Two brokers of one cluster, and a connection of the cluster itself to each."""
 
     brokers: dict[int, InProcessBroker]
     clients: dict[int, WireClient]
@@ -60,7 +60,7 @@ class Pair:
         return topic.partitions[runtime.partition_of(name)].leader
 
     async def name_at(self, broker: int) -> str:
-        """A transactional id that this broker looks after."""
+        """Returns a transactional id that this broker coordinates."""
         await coordinated(self.clients[1], "any")
         return next(name for number in count() if self.coordinator(name := f"tx-{number}") == broker)
 
@@ -125,7 +125,7 @@ async def test_leaders_everywhere_are_told_how_a_transaction_ended(pair: Pair, c
 
 @pytest.mark.parametrize("leader", IDS)
 async def test_a_leader_asks_the_coordinator_wherever_it_is(pair: Pair, leader: int) -> None:
-    """TXN-27: a batch for a partition that was not added gets 120."""
+    """A batch for a partition that was not added gets 120 (TXN-27)."""
     coordinator = 3 - leader
     await pair.create("orders", leader, leader)
     producer = await pair.begin_at(coordinator)
@@ -146,7 +146,7 @@ async def test_a_leader_asks_the_coordinator_wherever_it_is(pair: Pair, leader: 
 
 @pytest.mark.parametrize("leader", IDS)
 async def test_a_coordinator_is_not_believed_once_a_later_one_has_written_a_marker(pair: Pair, leader: int) -> None:
-    """It was deposed and does not know it: what it takes for open would never end here (decision 76)."""
+    """It was deposed without knowing it: a transaction that it takes for open would never end here (decision 76)."""
     await pair.create("orders", leader, leader)
     producer = await pair.begin_at(1)
     await producer.add(("orders", 0), ("orders", 1))
@@ -169,7 +169,7 @@ async def test_a_coordinator_is_not_believed_once_a_later_one_has_written_a_mark
 
     assert await pair.sent(producer, "orders", 1, leader) == ErrorCode.NOT_ENOUGH_REPLICAS
     assert await pair.stable_offset("orders", leader, 1) == 1
-    # What an earlier coordinator ended, or the same one, is what this one knows.
+    # Transactions ended by an earlier coordinator, or by this one, are known to this one.
     assert await pair.sent(producer, "orders", 0, leader) == NONE
 
 
@@ -189,7 +189,7 @@ async def test_who_is_not_the_coordinator_says_so(pair: Pair) -> None:
 
 
 async def test_the_next_coordinator_finishes_what_was_decided(pair: Pair) -> None:
-    """TXN-16: its state is on one broker here, so that broker comes back and reads it again."""
+    """The state is on one broker here, which restarts and reads it again (TXN-16)."""
     await pair.create("orders", 2)
     producer = await pair.begin_at(1)
     await producer.add(("orders", 0))
@@ -212,17 +212,17 @@ async def test_the_next_coordinator_finishes_what_was_decided(pair: Pair) -> Non
 
 
 class TestHanging:
-    """A transaction that no coordinator knows of holds up readers for ever, until an operator ends it, as Kafka's
-    `kafka-transactions.sh abort` does.
+    """A transaction unknown to all coordinators blocks readers until an operator ends it, like Kafka's
+    `kafka-transactions.sh abort`.
     """
 
     @pytest.fixture
     def overrides(self) -> dict[str, str]:
-        """Verification is what keeps such transactions away."""
+        """Returns settings without verification, which would prevent such transactions."""
         return {"transaction.partition.verification.enable": "false"}
 
     async def hanging(self, pair: Pair) -> ActiveProducer:
-        """The producer whose transaction hangs, as DescribeProducers tells of it."""
+        """Returns the producer whose transaction hangs, as in DescribeProducers."""
         await pair.create("orders", 2)
         producer = await pair.begin_at(1)
         assert await pair.sent(producer, "orders", 0, leader=2) == NONE

@@ -1,4 +1,4 @@
-"""Long requests are handled in turns, and their answers are what they would be at once (`handlers.common.turns`)."""
+"""Long requests are processed in turns, with the same responses as in one turn (`handlers.common.turns`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
 
 class Handler:
-    """Answers each line with its own offset; knows how many lines it was given at a time."""
+    """A handler that answers each line with its offset, and records the number of lines in each call."""
 
     def __init__(self) -> None:
         self.lines: list[int] = []
@@ -92,7 +92,7 @@ class _Marked:
 
 
 def test_each_split_list_is_a_list_of_its_message() -> None:
-    """Reading and writing name one field, which the message of that direction has."""
+    """Getter and setter use the same field, which exists in the message of that direction."""
     for api in API_TABLE.values():
         if api.split is None:
             continue
@@ -116,7 +116,7 @@ def _name_of(field: ListField) -> str:
 
 
 async def test_who_hangs_up_while_its_request_is_decoded_pays_for_what_was_done(house: House) -> None:
-    """Else a tenant would keep the loop busy for nothing."""
+    """Otherwise a tenant could keep the event loop busy for free."""
     services = house.broker.broker.services
     listener = house.broker.broker.listeners.get(MINE)
     assert listener is not None
@@ -127,12 +127,12 @@ async def test_who_hangs_up_while_its_request_is_decoded_pays_for_what_was_done(
     await house.broker.until(lambda: services.accounting.accountings.of(MINE).request_time.used_us > used_us)
     await house.mine.close()
     await house.broker.until(lambda: not listener.connections)
-    # Nobody works on it any more, and its place is free.
+    # No task works on it any more, and its place is free.
     await house.broker.until(lambda: not services.accounting.decoded_places._taken_bytes)
 
 
 async def test_a_request_is_charged_what_it_takes_to_receive_it(house: House) -> None:
-    """However little is done with it: a group that this broker does not coordinate, or a member that says too much."""
+    """Even if little is done with it: an unknown group, or a member with too much metadata."""
     time = house.broker.broker.services.accounting.accountings.of(MINE).request_time
     said = bytes(900_000)
     request = JoinGroupRequest(

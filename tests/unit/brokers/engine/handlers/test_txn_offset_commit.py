@@ -1,4 +1,4 @@
-"""TxnOffsetCommit with coordinators of both kinds: offsets that count with the transaction (TXN-8, TXN-9, TXN-27)."""
+"""TxnOffsetCommit with both coordinators: offsets are committed with the transaction (TXN-8, TXN-9, TXN-27)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Producer:
         self.epoch = -1
 
     async def begin(self) -> None:
-        """With an id of its own; asks again as clients do."""
+        """Begins a transaction with a new id; retries like clients."""
         request = FindCoordinatorRequest(key=self.transactional_id, key_type=1)
         await self._retried(ApiKey.FIND_COORDINATOR, 3, request, _NOT_YET)
         wanted = InitProducerIdRequest(
@@ -96,7 +96,7 @@ class Producer:
 
 @pytest.fixture
 async def producer(house: House) -> Producer:
-    """In a transaction, with offsets of the group `g` at 3."""
+    """Returns a producer in a transaction, with offsets of the group `g` at 3."""
     await house.topic("orders")
     await coordinator_ready(house.mine)
     assert await commit(house.mine, {ORDERS: 3}) == {ORDERS: 0}
@@ -106,7 +106,7 @@ async def producer(house: House) -> Producer:
 
 
 async def completed(house: House) -> int:
-    """The offset once no transaction holds it back."""
+    """Returns the stable offset when no transaction is pending."""
     async with asyncio.timeout(WAIT_S):
         while True:
             _, lines = await fetch(house.mine, {"orders": [0]}, require_stable=True)

@@ -155,7 +155,7 @@ async def test_kafkas_call_replaces_what_the_mechanism_had(house: House) -> None
     assert [each.mechanisms for each in alice.secrets] == [[2], [2], [1]]
     users = house.broker.broker.current.image.users.of_instance(MINE)
     assert users["alice"].secrets[-1].verifiers == (verifier("pw", 1, SALT),)
-    # A second live secret is again for the control plane to make, once there is room.
+    # A second secret may again be added by the control plane, when there is room.
     assert await alter(owner, altered("alice", "c")) == [ErrorCode.POLICY_VIOLATION]
 
 
@@ -175,7 +175,7 @@ async def test_no_user_is_called_like_a_folder(house: House, name: str) -> None:
 
 @pytest.mark.parametrize("acting", ["bob", None])
 async def test_nobody_becomes_a_superuser_by_a_new_password_for_one(house: House, acting: str | None) -> None:
-    """Without any ACL everybody may alter users: but not those who may do more."""
+    """Without any ACL every user may alter users, except superusers."""
     owner = await house.broker.internal_client(MINE)
     assert await alter(owner, altered("root", "k1", superuser=1), altered("bob", "k1")) == [0, 0]
     client = house.mine if acting is None else await client_as(house.broker, MINE, acting)
@@ -206,7 +206,7 @@ async def test_changes_of_users_are_paid_for_like_all_changes_in_zookeeper(
 
 
 async def test_the_longest_legal_questions_hold_nobody_up(house: House) -> None:
-    """12,000 names, most of them unknown; the loop serves others in between (`LoopTurns`)."""
+    """12,000 names, most of them unknown; the event loop serves others in between (`LoopTurns`)."""
     names = [f"user-{number}" for number in range(11_990)]
     answered = await scram_users(house.mine, *names)
     assert set(answered.values()) == {ErrorCode.RESOURCE_NOT_FOUND}

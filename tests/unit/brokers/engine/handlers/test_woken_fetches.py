@@ -1,4 +1,4 @@
-"""Fetches that wait and are woken: served in turns, paid for by their instance, and each partition is watched once."""
+"""Woken fetches are served in turns and charged to their instance, and each partition is watched once."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_what_one_event_wakes_is_served_in_many_rounds_and_paid_for(
     over = True
     assert served == WAITING
     assert most <= WAITING / 4, "of each round of the loop others have the most"
-    if not finder.is_installed():  # compiled, none of them takes so long that it is paid for
+    if not finder.is_installed():  # compiled, no fetch takes long enough to be charged
         assert charged_us(house) > before_us
     assert not led(house, WIDE - 1).waits
 

@@ -1,4 +1,4 @@
-"""Members of one group that are answered by one event: in many rounds of the loop, between which others are served."""
+"""Members of one group that one event answers: in many iterations of the event loop, with others served in between."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.brokers.engine.handlers.test_groups import coordinated, join_req
 from tests.unit.brokers.engine.handlers.test_woken_fetches import Recorder
 
 MEMBERS = 300
-# A version in which a member need not come back with the id that it is given.
+# A version in which a member need not rejoin with the id that it gets.
 VERSION = 3
 
 

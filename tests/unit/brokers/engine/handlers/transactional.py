@@ -1,4 +1,4 @@
-"""A transactional producer of the plainest kind, over `WireClient`: each step is one call, in any version."""
+"""A minimal transactional producer on `WireClient`: each step is one call, in any version."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ POLL_S = 0.01
 
 
 async def until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Asks again until it holds; fails after TIMEOUT_S."""
+    """Retries until the condition holds; fails after TIMEOUT_S."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
             while not await holds():  # noqa: ASYNC110 (any condition: there is no event to be told by)
@@ -50,7 +50,7 @@ async def until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
 
 
 async def coordinated(client: WireClient, key: str, key_type: int = TRANSACTION) -> None:
-    """Waits until somebody coordinates this id."""
+    """Waits until the id has a coordinator."""
 
     async def found() -> bool:
         request = FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
@@ -63,7 +63,7 @@ async def coordinated(client: WireClient, key: str, key_type: int = TRANSACTION)
 async def initialise(
     client: WireClient, name: str, *, version: int = 5, timeout_ms: int = 60_000, identity: tuple[int, int] = (-1, -1)
 ) -> InitProducerIdResponse:
-    """One attempt."""
+    """Sends one InitProducerId."""
     request = InitProducerIdRequest(
         transactional_id=name,
         transaction_timeout_ms=timeout_ms,
@@ -76,7 +76,7 @@ async def initialise(
 
 @dataclass
 class Transactional:
-    """A producer that was given its id and epoch."""
+    """A producer with its id and epoch."""
 
     client: WireClient
     name: str
@@ -85,7 +85,7 @@ class Transactional:
 
     @classmethod
     async def begin(cls, client: WireClient, name: str, timeout_ms: int = 60_000) -> Transactional:
-        """As a client does: asks until it is given an epoch."""
+        """Begins like a client, with retries until it gets an epoch."""
         await coordinated(client, name)
         answer = await initialise(client, name, timeout_ms=timeout_ms)
 
@@ -104,7 +104,7 @@ class Transactional:
         return self.producer_id, self.producer_epoch
 
     async def add(self, *partitions: tuple[str, int], version: int = 3) -> dict[tuple[str, int], int]:
-        """An error code for each."""
+        """Adds partitions; returns the error code of each."""
         topics: dict[str, list[int]] = {}
         for topic, index in partitions:
             topics.setdefault(topic, []).append(index)

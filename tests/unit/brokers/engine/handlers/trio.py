@@ -1,4 +1,4 @@
-"""Three brokers in the test's own loop, and follower fetches made by hand."""
+"""Three brokers in the test's event loop, and follower fetches sent by the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IDS = (1, 2, 3)
 
 @dataclass
 class Trio:
-    """Three brokers, and a connection of the cluster's own to each one's internal port."""
+    """Three brokers, and a connection of the cluster itself to each internal port."""
 
     brokers: dict[int, InProcessBroker]
     clients: dict[int, WireClient]
@@ -61,11 +61,11 @@ class Trio:
         await self.brokers[1].until(holds)
 
     def epoch(self, broker: int) -> int:
-        """Epoch of a broker's registration."""
+        """Returns the epoch of a broker's registration."""
         return self.brokers[broker].broker.session.broker_epoch
 
     async def ask(self, client: WireClient, topic_id: bytes, offset: int = 0, *, replica: int, **more: Any) -> Any:
-        """Answer to a follower's fetch made by hand."""
+        """Returns the response to a follower's fetch sent by the test."""
         if "replica_epoch" not in more:
             more["replica_epoch"] = self.epoch(replica)
         return await client.call(ApiKey.FETCH, VERSION, follower_fetch(topic_id, offset, replica=replica, **more))
@@ -75,7 +75,7 @@ class Trio:
 
 
 class Nobody:
-    """Follows no leader, whatever the image says."""
+    """Follows no leader, whatever the metadata says."""
 
     def follow(self, partition: Partition) -> None: ...
     def unfollow(self, topic: str, index: int) -> None: ...
@@ -83,7 +83,7 @@ class Nobody:
 
 
 def stop_following(broker: InProcessBroker) -> None:
-    """Keeps a broker alive without letting it fetch anything more."""
+    """Keeps a broker alive but stops all its fetches."""
     replication = broker.broker.replication
     replication.fetchers.close()
     replication.roles._fetchers = Nobody()
@@ -91,7 +91,7 @@ def stop_following(broker: InProcessBroker) -> None:
 
 @asynccontextmanager
 async def running_trio(directory: Path, **overrides: str) -> AsyncIterator[Trio]:
-    """`overrides` are of brokers' settings, with _ for dots."""
+    """Starts the brokers. `overrides` are broker settings, with _ for dots."""
     ensemble = FakeEnsemble()
     settings = {"replica.lag.time.max.ms": "600"} | {key.replace("_", "."): value for key, value in overrides.items()}
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Connections that come faster than their address may are kept unread for a while and closed (QUO-52)."""
+"""Connections beyond the rate of their address are kept unread for a while and closed (QUO-52)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.unit.brokers.engine.network.test_routes import is_served, opened, pro
 
 MINE, THEIRS = "ins-aaaaaaaa", "ins-bbbbbbbb"
 RATE = "connection_creation_rate"
-# What may come at once from an address that was quiet: a window's worth, as in Kafka.
+# Burst of an idle address: a window's worth, as in Kafka.
 BURST_OF_ONE = WINDOW_COUNT - 1
 
 
 async def limit(broker: InProcessBroker, address: str | None, per_s: int | None, instance_id: str = MINE) -> None:
-    """As AlterClientQuotas writes it, seen by this broker."""
+    """Sets a limit like AlterClientQuotas, and waits until this broker has it."""
     entity = paths.ip_quota_entity(instance_id, address)
     path = f"/config/{entity}"
     present = await broker.tree.get(path)

@@ -1,4 +1,4 @@
-"""How fast connections of one instance are accepted, and that this is nobody else's pace (QUO-50, QUO-51)."""
+"""Rate of accepting the connections of one instance, which does not affect others (QUO-50, QUO-51)."""
 
 from __future__ import annotations
 

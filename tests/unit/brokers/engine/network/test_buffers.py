@@ -1,4 +1,4 @@
-"""Memory for large frames: shared by all instances, hoarded by none, and nobody waits for what is free."""
+"""Memory for large frames: shared by all instances, exhausted by none, and no connection waits while some is free."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Waiting:
 
 
 def short(units: int) -> FrameBuffers:
-    """Without what each owner has room for in any case."""
+    """Returns buffers without a minimum for each owner."""
     return FrameBuffers(units * UNIT, owner_bytes_min=0)
 
 
 def rented(buffers: FrameBuffers, size: int, owner: str) -> RentedBuffer:
-    """A buffer that is filled to its end."""
+    """Returns a buffer that is filled to its end."""
     buffer = buffers.rent(size, owner)
     assert buffer is not None
     assert buffers.has_room(buffer, size, owner)
@@ -138,7 +138,7 @@ def test_a_frame_that_finds_no_room_waits_and_goes_on_when_there_is() -> None:
 
 @pytest.mark.parametrize("owners", [1, 2, 10, 40])
 def test_frames_that_are_all_half_received_come_to_their_end(owners: int) -> None:
-    """Each client sends as long as it is read, some MiB at a time; nobody gives up."""
+    """Each client sends as long as its connection is read, some MiB at a time; none gives up."""
     size_bytes, buffers = 30 * MIB, FrameBuffers(64 * MIB)
     waiting: dict[int, Waiting] = {}
     frames: dict[int, tuple[str, RentedBuffer, int]] = {}
@@ -253,7 +253,7 @@ async def test_what_was_answered_before_a_large_frame_had_to_wait_is_sent(tmp_pa
 
 @pytest.mark.parametrize("hostile", [1, 3])
 async def test_who_sends_slowest_goes_when_others_wait_for_memory(tmp_path: Path, hostile: int) -> None:
-    """Hostile instances fill the memory with requests whose end never comes, one connection each."""
+    """Hostile instances fill the memory with requests that never end, one connection each."""
     async with InProcessBroker(tmp_path) as broker:
         listeners = broker.broker.listeners
         on_wait = listeners.buffers.on_wait
@@ -282,7 +282,7 @@ async def test_who_sends_slowest_goes_when_others_wait_for_memory(tmp_path: Path
 
 
 class Sending:
-    """A connection of an owner, with a request of which so much has arrived."""
+    """A connection of an owner, with a partly received request."""
 
     idle_ticks = unsent_bytes = 0
     is_busy = is_stalled = False

@@ -1,4 +1,4 @@
-"""Routes that know their clients by certificate: who comes in, under which name, and who loses the connection when."""
+"""Routes that authenticate clients by certificate: accepted clients, their names, and the closing of connections."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class House:
         return port
 
     async def put(self, document: CertificatesDocument | None, instance_id: str = MINE) -> None:
-        """Writes it as the control plane would, and waits until the broker has it."""
+        """Writes the document like the control plane, and waits until the broker has it."""
         await self.broker.put_certificates(instance_id, "secure", document)
 
     async def trust(self, *authorities: Authority, crl: str = "", instance_id: str = MINE) -> None:
@@ -104,7 +104,7 @@ class House:
         await self.broker.until(lambda: image.image.users.of_instance(MINE).get(name) == document)
 
     def keep_audit_events(self) -> list[AuditEvent]:
-        """What the broker would write, as it comes."""
+        """Returns the list that the broker's audit events are appended to."""
         kept: list[AuditEvent] = []
 
         def keep(_instance_id: str, value: bytes) -> bool:
@@ -115,7 +115,7 @@ class House:
         return kept
 
     def users(self, instance_id: str = MINE) -> list[str]:
-        """Of the connections that are open."""
+        """Returns the users of the open connections."""
         (group,) = [group for group in self.broker.broker.listeners.groups() if group.name == instance_id]
         return sorted(
             connection.session.principal.user for connection in group.connections() if hasattr(connection, "session")
@@ -133,7 +133,7 @@ async def is_served(client: WireClient) -> bool:
 
 
 async def is_refused(house: House, authority: Path, file: Path | None, instance_id: str = MINE) -> bool:
-    """TLS 1.3 tells a client of its certificate after the handshake."""
+    """True if the client is rejected, of which TLS 1.3 informs it only after the handshake."""
     try:
         client = await house.connect(authority, file, instance_id)
         await client.call(ApiKey.METADATA, 12, EVERYTHING)
@@ -160,7 +160,7 @@ async def test_nobody_comes_in_without_a_certificate_of_the_routes_authority(
 ) -> None:
     await house.open(MINE)
     alice = acme.client(tmp_path, "alice")
-    assert await is_refused(house, authority, alice)  # the route has no authority yet
+    assert await is_refused(house, authority, alice)  # the route trusts no authority yet
     await house.trust(acme)
     stranger = Authority.make("Acme CA")  # of the same name
     assert await is_refused(house, authority, None)
@@ -223,7 +223,7 @@ async def test_who_speaks_no_tls_or_hangs_up_has_not_tried_to_sign_in(
 async def test_certificates_from_many_addresses_are_a_bounded_number_of_events(
     house: House, authority: Path, acme: Authority, tmp_path: Path
 ) -> None:
-    """As a listed proxy has them come."""
+    """The connections come through a listed proxy."""
     await house.open(MINE)
     await house.trust(acme)
     events = house.keep_audit_events()
@@ -329,7 +329,7 @@ async def test_a_revoked_certificate_loses_its_connection_and_no_other_does(
     assert await alice.is_closed()
     assert await is_served(bob)
     assert await is_refused(house, authority, files["alice"])
-    await house.trust(acme)  # the list is taken away
+    await house.trust(acme)  # without the revocation list
     assert await is_served(await house.connect(authority, files["alice"]))
 
 
@@ -394,7 +394,7 @@ async def test_an_intermediate_alone_may_be_the_authority(
 async def test_a_user_by_certificate_needs_no_document_and_a_disabled_one_keeps_it_out(
     house: House, authority: Path, acme: Authority, tmp_path: Path
 ) -> None:
-    """As in Apache Kafka a user that is deleted has lost its passwords, and nothing else."""
+    """A deleted user has lost its passwords, and nothing else, which is the behaviour of Apache Kafka."""
     await house.open(MINE)
     await house.trust(acme)
     file = acme.client(tmp_path, "alice")
@@ -420,7 +420,7 @@ async def test_subjects_that_name_nobody_are_refused(
 
 
 def name_of_any(name: str) -> Any:
-    """Longer than the standard allows."""
+    """Returns a name longer than the standard allows."""
     with warnings.catch_warnings(action="ignore"):
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name, _validate=False)])
 

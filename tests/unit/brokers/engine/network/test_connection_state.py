@@ -1,4 +1,4 @@
-"""A connection reads nothing for the reasons that `connection_state` lists, and reads on when the last one is over."""
+"""A connection stops reading for the reasons in `connection_state`, and resumes when the last one is cleared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIMITS = Limits(
 
 
 class SilentSession:
-    """Counts frames, and answers none by itself."""
+    """A session that counts frames, and answers none by itself."""
 
     frame_bytes_max = 1_000
 
@@ -45,7 +45,7 @@ class SilentSession:
         self.frames += 1
 
     def on_more(self) -> None:
-        """Lets the request wait."""
+        """Does nothing: the request waits."""
 
     def on_closed(self) -> None:
         self.is_closed = True

@@ -1,4 +1,4 @@
-"""Who loses its place, and who does not: a slow client is no stalled one, and waiting for us costs nobody its place."""
+"""Reasons to close a connection: a slow client is not a stalled one, and waiting for the broker costs no place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1_048_576
 
 @dataclass
 class Peer:
-    """A connection, and what its client does between sweeps."""
+    """A connection, and the acts of its client between sweeps."""
 
     peer_host: str = "192.0.2.1"
     idle_ticks: int = 0
@@ -42,7 +42,7 @@ class Peer:
         return self
 
     def ends_after_ms(self, *, trickles: bool = False, is_contended: bool = False, sweeps_max: int = 1_000) -> int:
-        """When it is closed, 0 = not in so many sweeps. `trickles`: a byte comes between any two sweeps."""
+        """Returns the time of its closing, 0 if it is not closed. `trickles`: a byte arrives between any two sweeps."""
         for sweep in range(1, sweeps_max + 1):
             if trickles:
                 self.idle_ticks = 0

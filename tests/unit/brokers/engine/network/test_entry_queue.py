@@ -1,4 +1,4 @@
-"""Connections that come faster than an instance may accept: in at its pace, one address after the other (QUO-51)."""
+"""Connections beyond an instance's rate enter at that rate, in turns by address (QUO-51)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from brokers.engine.network.entry_queue import EntryQueue, Queued, network_of
 
 
 class Loop:
-    """Timers are called when they are asked for."""
+    """An event loop whose timers fire when the test says so."""
 
     def __init__(self) -> None:
         self.timers: list[Callable[[], object]] = []
@@ -33,7 +33,7 @@ class Loop:
 
 
 class Socket:
-    """Knows its name, and whether it was closed."""
+    """A socket with a name, which records if it was closed."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -44,7 +44,7 @@ class Socket:
 
 
 class Instance:
-    """An instance that lets one in after the other."""
+    """An instance that admits one connection after the other."""
 
     def __init__(self, of_all: Queued | None = None, places: int = 1_000) -> None:
         self.loop = Loop()

@@ -1,4 +1,4 @@
-"""Instances take turns at the loop: one that queues leaves others a place, however many sockets it has (CKA-4)."""
+"""Instances take turns on the event loop: a queued one leaves time to others, however many sockets it has (CKA-4)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from brokers.contract.loop_weights import TENANT_WEIGHT_MAX
 from brokers.engine.network.fair_turns import SHARED_S, SHARED_TURN_S, SLICE_S, TURN_S, FairTurns, InstanceTurns
 from brokers.engine.scheduling.weights import INSTANCE_WEIGHT_MAX, INSTANCE_WEIGHT_MIN
 
-# After so long without use, a turn is forgotten.
+# Time without use after which used time has decayed.
 WINDOW_S = 2 * TURN_S
 INSTANCES = ("a", "b", "c")
 
 
 class Loop:
-    """The clock, what is called soon, and what was served in which turn."""
+    """An event loop: clock, scheduled callbacks, and the work served in each turn."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -28,7 +28,7 @@ class Loop:
         self.fair_turns = FairTurns(self.soon.append, lambda: self.now_s)
 
     def turn(self) -> list[str]:
-        """What is served in one turn of the loop."""
+        """Runs one iteration; returns the work that was served."""
         self.served.clear()
         soon, self.soon[:] = list(self.soon), []
         for callback in soon:
@@ -257,7 +257,7 @@ async def test_tasks_that_one_event_woke_run_one_after_the_other_and_their_time_
 
 
 def tenant_of(loop: Loop, instances: int, tenant_id: str = "ten-many") -> list[InstanceTurns]:
-    """The instances of one tenant, which used up its turn."""
+    """Returns the instances of one tenant, which used up its share."""
     members = [InstanceTurns(loop.fair_turns, loop.fair_turns.enter(tenant_id)) for _ in range(instances)]
     loop.spend(members[0], TURN_S + SLICE_S)
     return members
@@ -359,7 +359,7 @@ def test_what_a_tenant_used_without_queueing_it_waits_for_when_others_queue() ->
     hostile, victim = spent(loop), spent(loop)
     for _ in range(1_000):
         victim.join(Socket(loop, "victim", 0.0001))
-    for _ in range(20):  # as tasks do that were resumed
+    for _ in range(20):  # like resumed tasks
         loop.spend(hostile, 0.0005)
     assert hostile.must_wait(loop.now_s)
     hostile.join(Socket(loop, "hostile", 0.0001))
@@ -388,7 +388,7 @@ COSTS = st.sampled_from([0.00003, 0.0001, 0.0004])
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.tuples(WEIGHTS, COSTS, st.booleans()), min_size=2, max_size=5))
 def test_the_loop_is_shared_by_weight_whether_or_not_work_queues(mix: list[tuple[float, float, bool]]) -> None:
-    """Work that does not ask, such as of tasks, counts; a tenant that owes asks before more of it begins."""
+    """Work without a queue, such as that of tasks, counts; a tenant in debt queues before more of it begins."""
     loop, served_s, until_s = Loop(), [0.0] * len(mix), 4.0
     members = [InstanceTurns(loop.fair_turns, loop.fair_turns.enter(str(number))) for number in range(len(mix))]
     for turns, (weight, _, _) in zip(members, mix, strict=True):
@@ -402,7 +402,7 @@ def test_the_loop_is_shared_by_weight_whether_or_not_work_queues(mix: list[tuple
         def on_turn(self) -> None:
             super().on_turn()
             served_s[self.number] += self.cost_s
-            if mix[self.number][2]:  # more of it comes in the next round, and nobody asks
+            if mix[self.number][2]:  # more of it comes in the next iteration, without queueing
                 resumed.append(self.number)
             members[self.number].join(Work(self.number))
 
@@ -435,7 +435,7 @@ def test_the_smallest_is_served_within_a_bounded_time_beside_the_largest(cost_s:
         loop.fair_turns.set_weights(large.line, INSTANCE_WEIGHT_MAX, TENANT_WEIGHT_MAX)
         for _ in range(int((rounds + 2) * (TENANT_WEIGHT_MAX + 1))):
             large.join(Socket(loop, "large", 0.0005))
-    loop.spend(small, cost_s)  # the last that it did
+    loop.spend(small, cost_s)  # its last use
     small.join(Socket(loop, "small", 0.0001))
     began_s = loop.now_s
     while "small" not in loop.turn():

@@ -1,4 +1,4 @@
-"""Our own mistake with one request ends that connection and is counted; everybody else is served on (decision 22)."""
+"""A failure of our own in one request closes its connection and is counted; others are served (decision 22)."""
 
 from __future__ import annotations
 

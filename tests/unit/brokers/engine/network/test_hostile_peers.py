@@ -1,5 +1,6 @@
-"""What strangers send to a tenant's port: closed without an answer, logged a few times, nobody else disturbed
-(WIRE-1, WIRE-9, WIRE-11, QUO-34, QUO-50)."""
+"""Hostile bytes on a tenant's port: the connection is closed without a response, logged at a limited rate, and others
+are not disturbed (WIRE-1, WIRE-9, WIRE-11, QUO-34, QUO-50).
+"""
 
 from __future__ import annotations
 
@@ -216,7 +217,7 @@ async def test_a_removed_instance_takes_its_port_and_connections_along(broker: I
 
 
 async def test_mutated_frames_end_connections_and_nothing_else(broker: InProcessBroker, port: int) -> None:
-    """Whatever the bytes, the broker goes on; memory does not grow."""
+    """Whatever the bytes, the broker continues, and its memory does not grow."""
     client = await broker.client(port)
     await broker.create_topic(client, "orders")
     random_ = random.Random(7)
@@ -241,7 +242,7 @@ async def test_mutated_frames_end_connections_and_nothing_else(broker: InProcess
 
 
 class _Deaf:
-    """A channel that goes nowhere."""
+    """A channel that drops everything."""
 
     peer_host = "127.0.0.1"
     closed = False

@@ -1,4 +1,4 @@
-"""What connections of one instance may make the broker hold: requests that are half here, and answers nobody reads."""
+"""Memory that connections of one instance can take: incomplete requests, and responses that are not read."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ async def test_where_bytes_are_many_requests_of_any_size_are_still_answered(
 
 
 def names(count: int) -> bytes:
-    """A request whose answer is longer than itself."""
+    """Returns a request whose response is longer than itself."""
     topics = [MetadataRequestTopic(name=f"unknown-{'x' * 100}-{number}") for number in range(count)]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     return encode_request_frame(ApiKey.METADATA, 9, 1, "c", encode_request(ApiKey.METADATA, 9, request))
 
 
 async def connected(port: int) -> socket.socket:
-    """A client that takes little before it has read."""
+    """Returns a client with a small receive buffer."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     client.setblocking(False)

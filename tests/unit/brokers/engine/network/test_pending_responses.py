@@ -1,4 +1,4 @@
-"""Answers that are owed leave in the order of the requests, whatever order they come in (WIRE-9)."""
+"""Deferred responses are sent in the order of their requests, whatever the order of their completion (WIRE-9)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from brokers.engine.network.unsent import UnsentBytes
 
 
 class Wire:
-    """Takes whatever may leave whenever it is told that something may."""
+    """Takes all responses that may be sent, when notified."""
 
     def __init__(self) -> None:
         self.notified = 0

@@ -1,4 +1,4 @@
-"""The header with which a load balancer says for whom it speaks: read to its end and no further (CKA-8)."""
+"""The header in which a load balancer names its client: read to its end and no further (CKA-8)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def header(client: str, extra: bytes = b"", *, version_command: int = 0x21) -> b
 
 
 def read(stream: bytes) -> tuple[bytes, bytes]:
-    """As a connection reads it: the header, and what is left for whoever comes after."""
+    """Reads like a connection; returns the header, and the rest of the stream."""
     received = b""
     while count := missing_bytes(received):
         assert len(received) + count <= HEADER_BYTES_MAX
@@ -51,7 +51,7 @@ def test_the_client_is_known_and_what_follows_is_left_to_it(
 
 @given(st.binary(max_size=2_000) | st.binary(max_size=600).map(lambda rest: SIGNATURE + rest))
 def test_whatever_is_sent_no_more_than_536_bytes_are_kept(stream: bytes) -> None:
-    """A header, or an error, or the stream's end: never another exception, and never a byte more."""
+    """The result is a header, an error, or the end of the stream: never another exception, and never a byte more."""
     try:
         received, _ = read(stream)
         client = client_of(received)

@@ -1,4 +1,4 @@
-"""Several ways into one instance: each with its own port, addresses, lists and limits; one voice together (CKA-8)."""
+"""Several routes of one instance: each with its port, addresses, lists and limits; one share of the loop (CKA-8)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def route(name: str, host: str = HOST, **changes: Any) -> RouteDocument:
 
 
 async def opened(broker: InProcessBroker, *routes: RouteDocument) -> list[int]:
-    """An instance with these routes; their ports."""
+    """Creates an instance with these routes; returns their ports."""
     first = routes[0]
     await broker.create_instance(MINE, routes=routes, endpoints=dict(first.endpoints), ports={})
     return [each.ports[1] for each in routes]
 
 
 async def ack_of(broker: InProcessBroker) -> InstanceAck:
-    """The one of the present generation."""
+    """Returns the acknowledgement of the current generation."""
     generation = broker.broker.current.image.instances[MINE].document.generation
     async with asyncio.timeout(TIMEOUT_S):
         while True:

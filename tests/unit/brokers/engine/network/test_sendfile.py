@@ -1,4 +1,4 @@
-"""What a consumer gets of a file never passes through this process (EFF-4, WIRE-33)."""
+"""File bytes sent to a consumer never pass through this process (EFF-4, WIRE-33)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUES = [bytes([at]) * 100_000 for at in range(20)]
 
 
 class Counter:
-    """How many bytes of the topic's log the kernel sent by itself, and how many were read."""
+    """Counts the bytes of the topic's log that the kernel sent, and those that were read."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sent = self.read = 0

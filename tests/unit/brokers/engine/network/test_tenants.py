@@ -1,4 +1,4 @@
-"""A broker reads from the documents which instances belong to one tenant."""
+"""A broker reads the tenant of each instance from its document."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_requests_of_every_kind_are_charged_to_the_line_of_their_instance(
         assert await charged_more()
         await client.call(ApiKey.PRODUCE, PRODUCE_VERSION, refused)
         assert await charged_more()
-        await client.call(ApiKey.FETCH, 3, polled)  # in a task, as all fetches before version 4
+        await client.call(ApiKey.FETCH, 3, polled)  # served by a task, like all fetches before version 4
         assert await charged_more()
         assert not turns_of(broker, SECOND).line.used_s
         assert broker.broker.listeners.loop_used_ms(FIRST) == round(charged_s * 1_000)

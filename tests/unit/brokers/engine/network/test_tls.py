@@ -1,4 +1,4 @@
-"""Connections under TLS: the same requests and answers, handshakes off the loop, certificates changed while it runs."""
+"""Connections with TLS: the same requests and responses, handshakes in threads, certificates replaced at run time."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_requests_of_every_size_come_and_go(
 async def test_a_request_in_the_last_record_of_a_large_one_is_not_forgotten(
     broker: InProcessBroker, port: int, authority: Path
 ) -> None:
-    """TLS has decrypted it, and the loop sees nothing more to read."""
+    """TLS has decrypted it already, and the event loop sees no more bytes."""
     client = await broker.client(port, tls=client_context(authority))
     await broker.create_topic(client, "orders")
     body = encode_request(ApiKey.PRODUCE, 9, produce_request("orders", batch(os.urandom(100_000))))
@@ -143,7 +143,7 @@ def _resumes(port: int, context: ssl.SSLContext) -> bool:
         plain = socket.create_connection((HOST, port))
         with plain, context.wrap_socket(plain, server_hostname=HOST, session=session) as secured:
             secured.sendall((10).to_bytes(4, "big") + bytes.fromhex("0012000000000001ffff"))
-            secured.recv(1_000)  # tickets of 1.3 come before the answer
+            secured.recv(1_000)  # TLS 1.3 sends tickets before the response
             session, is_reused = secured.session, secured.session_reused
     return bool(is_reused)
 
@@ -179,7 +179,7 @@ async def test_what_is_no_handshake_is_closed_and_counted(broker: InProcessBroke
 
 
 async def _closed(client: WireClient) -> None:
-    """An alert may come first."""
+    """Waits for the end of the connection, possibly after an alert."""
     async with asyncio.timeout(10):
         try:
             await client.reader.read()
@@ -231,7 +231,7 @@ class Group:
 
 
 async def test_who_waits_for_a_step_when_the_broker_stops_is_told_once() -> None:
-    """A step in a thread holds its socket, which nobody would close."""
+    """A step in a thread uses its socket, which nothing would close."""
     pool, instance = Handshakes(asyncio.get_running_loop()), Group()
     begun, may_end = threading.Event(), threading.Event()
     ends: list[str] = []
@@ -247,7 +247,7 @@ async def test_who_waits_for_a_step_when_the_broker_stops_is_told_once() -> None
     await asyncio.sleep(0)
     pool.close()
     assert ends == ["step 0", "step 1", "step 2"]
-    await asyncio.sleep(0)  # the thread has ended, and what it called for comes now
+    await asyncio.sleep(0)  # the thread has ended, and its callback runs now
     assert len(ends) == 3
 
 

@@ -1,4 +1,4 @@
-"""A client that reads what only the disk holds keeps nobody else waiting, and gets the right bytes (LOG-22, WIRE-9)."""
+"""A client that reads from the disk does not delay others, and gets the right bytes (LOG-22, WIRE-9)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def port(broker: InProcessBroker) -> int:
 
 @pytest.fixture
 async def client(broker: InProcessBroker, port: int) -> WireClient:
-    """Of a broker that holds 3.6 MB in three segments and remembers nothing of them."""
+    """Returns a client of a broker with 3.6 MB in three segments, none of it cached."""
     client = await broker.client(port)
     await broker.create_topic(client, TOPIC, 1, segment_bytes=str(3 * MIB // 2))
     for value in VALUES:
@@ -149,7 +149,7 @@ async def test_what_is_pulled_in_and_forgotten_at_once_is_sent_all_the_same(
 
 
 async def test_reads_of_any_size_are_the_bytes_that_were_written(broker: InProcessBroker, client: WireClient) -> None:
-    """With threads, files and memory as they are."""
+    """Threads, files and memory are the real ones."""
     dice = random.Random(SEED)
     paths = paths_of(broker)
     for _ in range(40):
@@ -224,7 +224,7 @@ async def test_answers_stay_in_order_behind_a_uncached_one(
 
 
 async def prefetch_until_sending(broker: InProcessBroker, held: HeldReaders) -> None:
-    """Until what is held is the prefetching of the records themselves, on their way to the socket."""
+    """Continues until the pending prefetch is that of the records, on their way to the socket."""
     await broker.until(lambda: held.started)
     while held.started[0][1].__name__ != "prefetch":
         held.run()
@@ -256,7 +256,7 @@ async def test_a_client_that_leaves_while_the_disk_is_read_leaves_no_file_open(
 async def test_a_disk_that_fails_behind_a_reader_is_given_up(
     broker: InProcessBroker, port: int, client: WireClient, disk: SlowDisk, sending: bool
 ) -> None:
-    """LOG-3, as if the loop had read itself."""
+    """Same as for a read by the event loop (LOG-3)."""
     held = hold_readers(broker)
     broken = OSError(errno.EIO, "Input/output error")
     if sending:
@@ -281,7 +281,7 @@ async def test_a_disk_that_fails_behind_a_reader_is_given_up(
 
 
 class Failing:
-    """A cold range that the disk refuses."""
+    """An uncached range whose read fails."""
 
     def __init__(self, uncached: Any, error: OSError) -> None:
         self.release = uncached.release
@@ -292,7 +292,7 @@ class Failing:
 
 
 async def _ends(client: WireClient) -> bool:
-    """Whether the connection ends, whatever came before."""
+    """True if the connection ends, whatever it sent before."""
     try:
         await asyncio.wait_for(client.reader.read(), 10)
     except ConnectionError:

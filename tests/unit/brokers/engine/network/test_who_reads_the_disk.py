@@ -1,6 +1,4 @@
-"""Reading ahead is work for a thread as well: finding memory for what comes takes the kernel milliseconds (LOG-22,
-decision 55).
-"""
+"""Reading ahead belongs in a thread as well: allocating memory takes the kernel milliseconds (LOG-22, decision 55)."""
 
 from __future__ import annotations
 

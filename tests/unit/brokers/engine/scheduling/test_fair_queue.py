@@ -20,13 +20,13 @@ COST_MAX: Final = 3.0
 SERVED: Final = 2_500.0
 costs = st.floats(0.3, COST_MAX)
 weights = st.integers(1, 4)
-# A tenant: its weight, and the weight of each instance with what one of its items costs.
+# A tenant: its weight, and for each instance its weight and the cost of its items.
 tenants = st.tuples(weights, st.lists(st.tuples(weights, costs), min_size=1, max_size=8))
 Mix = list[tuple[int, list[tuple[int, float]]]]
 
 
 class World:
-    """A queue, and what each instance was served."""
+    """A queue, and the service of each instance."""
 
     def __init__(self, module: Any, mix: Mix) -> None:
         self.queue = module.FairQueue(QUANTUM)
@@ -42,7 +42,7 @@ class World:
                 self.cost[instance.key], self.served[instance.key] = cost, 0.0
 
     def fill(self, instance: Any, items: int = 2) -> None:
-        """Has the instance always something queued."""
+        """Keeps items of the instance queued."""
         while len(instance) < items:
             self.queue.enqueue(instance, object())
 
@@ -73,7 +73,7 @@ def shares_follow_weights(module: Any, mix: Mix) -> None:
 
 
 def idle_time_gives_no_credit(module: Any, mix: Mix) -> None:
-    """The first tenant was away while the others were served, after it was served itself."""
+    """The first tenant was idle while the others were served, after it was served itself."""
     world = World(module, mix)
     back = world.instances[0]
     for instance in chain(*world.instances):
@@ -92,7 +92,7 @@ def idle_time_gives_no_credit(module: Any, mix: Mix) -> None:
 
 
 def coming_and_going_gains_nothing(module: Any, cost: float, cancels: bool) -> None:
-    """One tenant queues single items, also withdrawn and queued again, beside one that always has some queued."""
+    """One tenant queues single items, also cancelled and queued again, beside one that always has some queued."""
     world = World(module, [(1, [(1, cost)]), (1, [(1, 0.3)])])
     (guest,), (host,) = world.instances
     while sum(world.served.values()) < 500:
@@ -107,7 +107,7 @@ def coming_and_going_gains_nothing(module: Any, cost: float, cancels: bool) -> N
 
 
 def use_beside_the_queue_is_paid_for(module: Any, weight: int, cost: float, others: int) -> None:
-    """One tenant is served without queueing while it owes little; others always have items queued."""
+    """One tenant is served without queueing while it has little debt; others always have items queued."""
     world = World(module, [(weight, [(1, cost)]), *[(1, [(1, 0.4)])] * others])
     direct = world.instances[0][0]
     for instance in chain(*world.instances[1:]):
@@ -125,7 +125,7 @@ def use_beside_the_queue_is_paid_for(module: Any, weight: int, cost: float, othe
 
 
 def a_debt_is_paid_by_the_rounds_after_it(module: Any) -> None:
-    """One tenant uses ten quanta beside the queue, long after it was served, then queues."""
+    """One tenant uses ten quanta outside the queue, long after it was served, then queues."""
     world = World(module, [(1, [(1, 0.5)]), (1, [(1, 0.5)])])
     (guest,), (host,) = world.instances
     world.fill(guest, 1)
@@ -142,7 +142,7 @@ def a_debt_is_paid_by_the_rounds_after_it(module: Any) -> None:
 
 
 def a_light_tenant_is_served_next(module: Any) -> None:
-    """Eight tenants always have items queued; a ninth queues one each two rounds, of half a quantum."""
+    """Eight tenants always have items queued; a ninth queues one every two rounds, of half a quantum."""
     world = World(module, [(1, [(1, 0.5)])] * 9)
     (guest,) = world.instances[0]
     world.fill(guest, 1)

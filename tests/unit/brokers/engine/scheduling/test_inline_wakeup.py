@@ -1,4 +1,4 @@
-"""A task that awaits a `InlineWakeup` goes on inside the call that begins it."""
+"""A task that awaits an `InlineWakeup` continues inside the call that begins it."""
 
 from __future__ import annotations
 

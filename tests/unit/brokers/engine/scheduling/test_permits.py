@@ -23,7 +23,7 @@ async def queued(permits: Permits, instance_id: str, count: int = 1) -> list[asy
 
 
 async def granted_in_order(permits: Permits, waiting: dict[str, list[asyncio.Task[None]]]) -> list[str]:
-    """Releases one permit after the other; returns whose waiter got each."""
+    """Releases one permit after the other; returns the instance whose waiter got each."""
     order = []
     left = {name: list(tasks) for name, tasks in waiting.items()}
     while any(left.values()):

@@ -1,4 +1,4 @@
-"""Weights follow the bandwidth that was bought, within bounds."""
+"""Weights follow the bandwidth of instances, within bounds."""
 
 from __future__ import annotations
 
