@@ -46,7 +46,7 @@ def plan_for(
     held: str | None = None,
     currency: str | None = None,
 ) -> Plan | None:
-    """Returns the plan `code` if it is on sale or `held`; without a code the smallest plan on sale that fits, or None."""
+    """Returns the plan `code` if it is on sale or `held`; without a code the smallest one that fits, or None."""
     plans = plans_on_sale(held=[held] if code and held else [], currency=currency)
     if code:
         return plans.filter(code=code).first()

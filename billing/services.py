@@ -51,5 +51,5 @@ def ensure_default_plans() -> list[Plan]:
 
 
 def forget_usage_offset(cluster_id: str, partition: int) -> None:
-    """Forgets the offset of a partition of `__usage` that is about to be recreated, so that it is read from the start."""
+    """Forgets the offset of a partition of `__usage` that is about to be recreated, to read it from its start."""
     UsageOffset.objects.filter(cluster_id=cluster_id, topic=USAGE_TOPIC, partition=partition).delete()

@@ -112,7 +112,7 @@ def deliver_webhooks() -> None:
 
 @shared_task(name="billing.dun")
 def dun() -> None:
-    """Sends reminders of overdue invoices, and suspends and resumes tenants. Idempotent and safe to run concurrently."""
+    """Sends reminders of overdue invoices; suspends and resumes tenants. Idempotent and safe to run concurrently."""
     close_old_connections()
     dunning.dun(timezone.now())
 

@@ -44,7 +44,7 @@ def balance(tenant: Tenant, currency: str) -> Decimal:
 
 
 def credit(tenant: Tenant, currency: str) -> Decimal:
-    """Returns the credit balance, which pays the next invoices or is refunded; never negative once transfers are made."""
+    """Returns the credit balance, which later invoices use or a refund pays back; not negative after transfers."""
     of_no_invoice = LedgerEntry.objects.filter(tenant=tenant, currency=currency, invoice=None)
     return -(of_no_invoice.aggregate(sum=Sum("amount"))["sum"] or ZERO)
 

@@ -105,7 +105,7 @@ def audited(invoice: Invoice) -> dict[str, Any]:
 
 
 def reverse_write_off(invoice: Invoice, amount: Decimal, now: datetime) -> None:
-    """Reverses the part of a write-off that is paid or credited later, so that it does not become credit of the tenant."""
+    """Reverses the part of a write-off that is paid or credited later, so that the tenant gets no credit for it."""
     written_off = LedgerEntry.objects.filter(invoice=invoice, kind=LedgerKind.WRITE_OFF)
     left = -(written_off.aggregate(sum=Sum("amount"))["sum"] or ZERO)
     if (reversed_amount := min(left, amount)) > ZERO:

@@ -86,7 +86,7 @@ def spans(changes: Sequence[SizeChange]) -> list[SizeSpan]:
 
 
 def _effect(change: SizeChange) -> _Effect | None:
-    """Returns the effect of an operation; None if it never took effect. A deletion takes effect when it is requested."""
+    """Returns the effect of an operation; None if it never took effect. Deletions take effect when requested."""
     if change.type in ENDINGS:
         return _Effect(change.asked_at, change, change.type)
     if change.done_at is None:

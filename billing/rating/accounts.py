@@ -216,7 +216,7 @@ def _billable(meter: Meter, pieces: Sequence[Piece], period_hours: int) -> list[
 
 
 def _below_overage(pieces: Sequence[Piece], billable: Sequence[Decimal], period_hours: int) -> list[Decimal]:
-    """Returns the units of each piece that tiers price; units beyond the commitment have the price of overage, if any."""
+    """Returns the units of each piece that tiers price; units beyond the commitment are overage, if it has a price."""
     limit = _rounded(sum((piece.component.commit * piece.entitled_hours for piece in pieces), ZERO) / period_hours)
     result, position = [], ZERO
     for piece, units in zip(pieces, billable, strict=True):
