@@ -1,1 +1,1 @@
-"""Plans, prices, usage rows and, in `billing.pipeline`, the PySpark job that makes the rows."""
+"""Billing: plans, prices, usage rows, invoices, and in `billing.pipeline` the PySpark job that writes usage rows."""

@@ -1,4 +1,4 @@
-"""How a tenant's invoices and budgets are reached: another tenant's are not found."""
+"""Access to a tenant's billing objects; an object of another tenant raises `NotFound`."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ from tenants.models import Tenant
 
 
 def names_of(tenant: Tenant) -> dict[str, str]:
-    """By id, of all instances the tenant ever had."""
+    """Returns the names of all instances that the tenant ever had, by id."""
     return dict(Instance.objects.filter(tenant=tenant).values_list("pk", "name"))
 
 
 def names_of_present(tenant: Tenant) -> dict[str, str]:
-    """By id, of the instances the tenant has."""
+    """Returns the names of the instances that the tenant has now, by id."""
     return dict(instances_access.instances_of(tenant).order_by("name").values_list("pk", "name"))
 
 
 def invoices_of(tenant: Tenant) -> QuerySet[Invoice]:
-    """Each with its `open_amount`."""
+    """Returns the tenant's invoices and credit notes, each with its `open_amount`."""
     return with_open_amount(Invoice.objects.filter(tenant=tenant).defer("inputs"))
 
 
 def invoices_of_all() -> QuerySet[Invoice]:
-    """Invoices of all tenants, without credit notes: for operators."""
+    """Returns the invoices of all tenants without credit notes, for operators."""
     return Invoice.objects.filter(kind=InvoiceKind.INVOICE).defer("inputs")
 
 
 def any_invoice(invoice_id: str) -> Invoice:
-    """An invoice or a credit note of any tenant, with its `open_amount`: for operators."""
+    """Returns an invoice or a credit note of any tenant with its `open_amount`, for operators. Raises `NotFound`."""
     found = with_open_amount(Invoice.objects.defer("inputs").select_related("tenant")).filter(pk=invoice_id).first()
     if found is None:
         raise NotFound()
@@ -65,18 +65,18 @@ def any_invoice(invoice_id: str) -> Invoice:
 
 
 def open_amount(tenant: Tenant) -> Decimal:
-    """Of all invoices that are not closed."""
+    """Returns the sum that the tenant still owes on invoices that are not closed."""
     found = with_open_amount(Invoice.objects.filter(tenant=tenant, state=InvoiceState.ISSUED))
     return found.aggregate(sum=Sum("open_amount"))["sum"] or Decimal(0)
 
 
 def discounts_of(tenant: Tenant) -> QuerySet[Discount]:
-    """Those that are over included."""
+    """Returns all discounts of the tenant, including expired ones."""
     return Discount.objects.filter(tenant=tenant)
 
 
 def discounts_in_force(tenant: Tenant, now: datetime) -> QuerySet[Discount]:
-    """Those to come included, in the order in which they are taken off."""
+    """Returns discounts that apply now or later, in the order in which they are deducted."""
     return discounts_of(tenant).filter(Q(ends_at=None) | Q(ends_at__gt=now)).order_by("pk")
 
 
@@ -85,7 +85,7 @@ def budgets_of(tenant: Tenant) -> QuerySet[Budget]:
 
 
 def budget(acting: Actor, budget_id: str, *, lock: bool = False) -> Budget:
-    """Raises `NotFound`."""
+    """Returns a budget of the actor's tenant. Raises `NotFound`."""
     return access.fetch(budgets_of(access.tenant_of(acting)), lock=lock, pk=budget_id)
 
 
@@ -94,18 +94,18 @@ def alerts_of(tenant: Tenant) -> QuerySet[BudgetAlert]:
 
 
 def alert_rules_of(acting: Actor) -> QuerySet[AlertRule]:
-    """Those about consumer groups only where the actor may see groups."""
+    """Returns the tenant's alert rules; rules about consumer groups only if the actor may read groups."""
     found = AlertRule.objects.filter(tenant=access.tenant_of(acting))
     return found if access.permits(acting, Scope.GROUPS_READ) else found.exclude(kind=AlertKind.CONSUMER_LAG)
 
 
 def alert_rule(acting: Actor, rule_id: str, *, lock: bool = False) -> AlertRule:
-    """Raises `NotFound`."""
+    """Returns an alert rule that the actor may see. Raises `NotFound`."""
     return access.fetch(alert_rules_of(acting).select_related("instance", "tenant"), lock=lock, pk=rule_id)
 
 
 def firings_of(acting: Actor) -> QuerySet[AlertFiring]:
-    """Those of deleted rules included."""
+    """Returns firings of the tenant's alert rules, including deleted rules."""
     found = AlertFiring.objects.filter(tenant=access.tenant_of(acting))
     return found if access.permits(acting, Scope.GROUPS_READ) else found.exclude(kind=AlertKind.CONSUMER_LAG)
 
@@ -119,7 +119,7 @@ def webhooks_of(tenant: Tenant) -> QuerySet[WebhookEndpoint]:
 
 
 def webhook(acting: Actor, webhook_id: str, *, lock: bool = False) -> WebhookEndpoint:
-    """Raises `NotFound`."""
+    """Returns a webhook endpoint of the actor's tenant. Raises `NotFound`."""
     return access.fetch(webhooks_of(access.tenant_of(acting)), lock=lock, pk=webhook_id)
 
 
@@ -139,17 +139,17 @@ def delivery_counts(found: WebhookEndpoint) -> DeliveryCounts:
 
 
 def delivery(found: WebhookEndpoint, delivery_id: str) -> WebhookDelivery:
-    """Raises `NotFound`."""
+    """Returns a delivery of the webhook endpoint, locked for update. Raises `NotFound`."""
     return access.fetch(deliveries_of(found), lock=True, pk=delivery_id)
 
 
 def archives_of(tenant: Tenant) -> QuerySet[Archive]:
-    """Those that are being deleted are gone already."""
+    """Returns the tenant's archives except those that are being deleted."""
     return Archive.objects.filter(tenant=tenant).exclude(state=ArchiveState.DELETING)
 
 
 def archive(acting: Actor, archive_id: str, *, lock: bool = False) -> Archive:
-    """Raises `NotFound`."""
+    """Returns an archive of the actor's tenant. Raises `NotFound`."""
     return access.fetch(archives_of(access.tenant_of(acting)), lock=lock, pk=archive_id)
 
 
@@ -158,15 +158,15 @@ def archive_files_of(found: Archive) -> QuerySet[ArchiveFile]:
 
 
 def invoice(acting: Actor, invoice_id: str) -> Invoice:
-    """Raises `NotFound`."""
+    """Returns an invoice of the actor's tenant. Raises `NotFound`."""
     return access.fetch(invoices_of(access.tenant_of(acting)), pk=invoice_id)
 
 
 def lines_of(found: Invoice) -> QuerySet[InvoiceLine]:
-    """In their order."""
+    """Returns the lines of the invoice by position."""
     return InvoiceLine.objects.filter(invoice=found).select_related("corrects").order_by("position")
 
 
 def line(found: Invoice, position: int) -> InvoiceLine:
-    """Raises `NotFound`."""
+    """Returns a line of the invoice. Raises `NotFound`."""
     return access.fetch(InvoiceLine.objects.filter(invoice=found).select_related("invoice"), position=position)

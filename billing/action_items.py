@@ -1,4 +1,4 @@
-"""Writes: faults of one tenant, noted for operators until a round succeeds."""
+"""Writes: faults that concern a single tenant, shown to operators until a later round succeeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenants.models import Tenant
 
 
 def note(tenant: Tenant, kind: ActionKind, detail: str, now: datetime) -> None:
-    """Notes a fault, or that it is still there."""
+    """Records a fault, or updates the time and detail of one that persists."""
     values = {"detail": detail[:DETAIL_CHARS_MAX], "noted_at": now}
     ActionItem.objects.update_or_create(
         tenant=tenant, kind=kind, defaults=values, create_defaults=values | {"first_at": now}
@@ -23,5 +23,5 @@ def clear(tenant: Tenant, kind: ActionKind) -> None:
 
 
 def clear_all_but(kind: ActionKind, tenant_ids: Collection[str]) -> None:
-    """Clears items of a kind after a round over all tenants, except those of tenants that failed in it."""
+    """Clears the items of a kind after a round over all tenants, except those of tenants that failed in it."""
     ActionItem.objects.filter(kind=kind).exclude(tenant_id__in=tenant_ids).delete()

@@ -1,4 +1,4 @@
-"""Billing in the operator panel: plans and prices are changed here, usage is only read."""
+"""Billing in the operator panel: plans and prices can be changed, usage is read-only."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from tenants.wording import localized
 
 
 class PriceFormSet(BaseInlineFormSet):
-    """Prices of one plan, which is on sale only with a price in force."""
+    """Prices of one plan; a plan on sale requires a price in force."""
 
     def clean(self) -> None:
         super().clean()
@@ -70,7 +70,7 @@ class PriceFormSet(BaseInlineFormSet):
 
 
 class PriceInline(TabularInline):
-    """Prices of a plan: one that has begun is history, the next one is added with a later date."""
+    """Prices of a plan. A price in force cannot be changed; its successor is added with a later date."""
 
     model = Price
     formset = PriceFormSet
@@ -97,7 +97,7 @@ class PlanAdmin(OperatorAdmin):
     inlines = (PriceInline,)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Plan | None = None) -> tuple[str, ...]:
-        """What instances were sold under stays as it was; a plan ends by taking it off sale."""
+        """Terms under which instances were sold are read-only; a plan ends by taking it off sale."""
         sold = ("code", "bandwidth_mb_s", "storage_gb", "bandwidth_mb_s_max", "storage_gb_max", "partitions_max")
         return sold if obj is not None else ()
 
@@ -115,7 +115,7 @@ class PlanAdmin(OperatorAdmin):
         before = {name: form.initial.get(name) for name in form.changed_data} if change else {}
         super().save_model(request, obj, form, change)
         if change and not form.changed_data:
-            return  # what was added below it has an entry of its own
+            return  # prices that were added inline have audit entries of their own
         audit.record(
             acting_operator(request),
             "plan.changed" if change else "plan.created",
@@ -125,7 +125,7 @@ class PlanAdmin(OperatorAdmin):
         )
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
-        """Prices: what everybody on the plan pays from an instant on."""
+        """Records an audit entry for each price that was added."""
         super().save_formset(request, form, formset, change)
         for price in formset.new_objects:
             names = ("effective_from", "currency", "base_per_hour", "per_mb_s_hour", "per_gb_hour")
@@ -139,7 +139,7 @@ class UsageMinuteAdmin(OperatorAdmin):
         "Usage comes within two minutes of the first message. Nothing after that? Look at logs/pipeline.log."
     )
     symbol = "monitoring"
-    # The table has no index by id, and there is no more to see.
+    # The table has no index by id, and a detail page would show nothing more.
     list_display_links = None
     list_display = ("minute", "instance_id", "topic", "user", "client_id", "direction", "bytes", "requests")
     list_filter = ("direction",)
@@ -150,7 +150,7 @@ class UsageMinuteAdmin(OperatorAdmin):
 
 @admin.register(UsageOffset)
 class UsageOffsetAdmin(OperatorAdmin):
-    """How far the pipeline is."""
+    """Next offset that the pipeline reads of each broker's usage topic."""
 
     when_empty = _(
         "How far the pipeline has read each broker's usage. Nothing after its first run? Look at logs/pipeline.log."
@@ -161,7 +161,7 @@ class UsageOffsetAdmin(OperatorAdmin):
 
 @admin.register(UsageProblem)
 class UsageProblemAdmin(OperatorAdmin):
-    """Usage records that were left out, or counted at another time than they name."""
+    """Usage records that were rejected, or counted at another time than they carry."""
 
     when_empty = _("Every usage record that brokers wrote was counted as it was written.")
     symbol = "running_with_errors"
@@ -195,7 +195,7 @@ class UsageProblemAdmin(OperatorAdmin):
 
 @admin.register(Payment)
 class PaymentAdmin(OperatorAdmin):
-    """What a provider reported, and what is to be looked at."""
+    """Payments that a provider reported, with those that need an operator's attention."""
 
     when_empty = _("No payment was reported. A provider is connected by PENSTOCK_PAYMENTS_SECRETS.")
     symbol = "payments"
@@ -212,7 +212,7 @@ class PaymentAdmin(OperatorAdmin):
 
 @admin.register(PriceComponent)
 class PriceComponentAdmin(OperatorAdmin):
-    """What measured meters cost under prices to come."""
+    """Prices of measured meters under future prices."""
 
     when_empty = _("Traffic, stored bytes, partitions and connections are free until a price has a component of them.")
     symbol = "price_change"
@@ -227,7 +227,7 @@ class PriceComponentAdmin(OperatorAdmin):
 
 
 class _AgreementAdmin(OperatorAdmin):
-    """Of one tenant; what changes is in the audit log."""
+    """Agreement with one tenant; changes are recorded in the audit log."""
 
     may_add = True
     may_change = True
@@ -242,7 +242,7 @@ class _AgreementAdmin(OperatorAdmin):
 
 
 class BillingProfileForm(forms.ModelForm):
-    """With the tenant's currency, which stays once the tenant was charged."""
+    """Billing profile together with the tenant's currency, which is fixed once the tenant was charged."""
 
     currency = forms.CharField(label=_("currency"), max_length=3, required=False, help_text=_("Empty: as it is."))
 
@@ -282,7 +282,7 @@ class BillingProfileAdmin(_AgreementAdmin):
         return profile.tenant.currency
 
     def save_model(self, request: HttpRequest, obj: BillingProfile, form: Any, change: bool) -> None:
-        """The currency first: one that was taken meanwhile refuses all of it."""
+        """Sets the currency first, so that a currency refused in the meantime refuses the whole form."""
         asked = form.cleaned_data["currency"]
         if asked:
             pricing.set_currency(acting=acting_operator(request), tenant=obj.tenant, currency=asked)
@@ -301,7 +301,9 @@ class DiscountAdmin(_AgreementAdmin):
 
 @admin.register(Coupon)
 class CouponAdmin(_AgreementAdmin):
-    """Who has redeemed one has a discount of its code, which stays as it is."""
+    """Coupons. A tenant that redeemed one has a discount with its code, which later changes of the coupon do not
+    affect.
+    """
 
     when_empty = _("No coupons. Tenants redeem the code of one on their page of invoices.")
     symbol = "confirmation_number"
@@ -339,7 +341,7 @@ class SellerAdmin(_AgreementAdmin):
 
 @admin.register(AlertRule)
 class AlertRuleAdmin(OperatorAdmin):
-    """Rules about clusters; those of tenants are theirs."""
+    """Alert rules about clusters; rules of tenants are not shown."""
 
     when_empty = _("No rule watches a cluster. Add one to get a mail when replicas lag behind or a broker is silent.")
     symbol = "notifications"
@@ -388,7 +390,7 @@ class AlertRuleAdmin(OperatorAdmin):
 
 @admin.register(AlertFiring)
 class AlertFiringAdmin(OperatorAdmin):
-    """What rules about clusters told."""
+    """Firings of alert rules about clusters."""
 
     when_empty = _("No rule about a cluster has fired.")
     symbol = "notification_important"
@@ -457,11 +459,13 @@ class InvoiceAdmin(OperatorAdmin):
 
     @admin.action(description=_("Issue a credit note"), permissions=["operate"])
     def credit_note(self, request: HttpRequest, invoices: QuerySet[Invoice]) -> HttpResponse:
-        """The page that asks for its amount, of the first invoice that is chosen."""
+        """Redirects to the page that asks for the amount, for the first selected invoice."""
         return redirect("admin:billing_credit_note", invoices.values_list("pk", flat=True)[0])
 
     def _close(self, acting: Actor, invoice: Invoice, state: InvoiceState) -> None:
-        """The reference names who did it; one with a bank's words comes by `manage.py invoices close`."""
+        """Closes an invoice with a reference that names the operator; `manage.py invoices close` takes a bank
+        reference.
+        """
         issuing.close(
             acting=acting, invoice=invoice, state=state, reference=f"by {acting.label}"[:120], now=timezone.now()
         )
@@ -469,7 +473,7 @@ class InvoiceAdmin(OperatorAdmin):
 
 @admin.register(LedgerEntry)
 class LedgerEntryAdmin(OperatorAdmin):
-    """Entries of all tenants, which nobody changes; refunds are recorded on the page of credit balances."""
+    """Ledger entries of all tenants, read-only; refunds are recorded on the page of credit balances."""
 
     when_empty = _("No entry yet. The first invoice is the first entry.")
     symbol = "menu_book"

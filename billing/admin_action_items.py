@@ -1,4 +1,4 @@
-"""Faults of single tenants, in the operator panel."""
+"""Faults of single tenants in the operator panel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenants.operator import OperatorAdmin, operator_action
 
 @admin.register(ActionItem)
 class ActionItemAdmin(OperatorAdmin):
-    """Faults of single tenants; an item goes when the next round succeeds."""
+    """Faults of single tenants; an item is removed when the next round succeeds."""
 
     when_empty = _("Nothing failed.")
     symbol = "assignment_late"

@@ -1,4 +1,4 @@
-"""Rates of tax by time, in the operator panel."""
+"""Tax rates by time in the operator panel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tenants.wording import localized
 
 
 class TaxChangeForm(forms.ModelForm):
-    """Another rate of tax, checked against what was invoiced."""
+    """Change of a tenant's tax rate, checked against issued invoices."""
 
     class Meta:
         model = TaxChange
@@ -36,7 +36,7 @@ class TaxChangeForm(forms.ModelForm):
 
 @admin.register(TaxChange)
 class TaxChangeAdmin(OperatorAdmin):
-    """Rates of tax by time. A change is not edited: it is taken back, as long as nothing of it was invoiced."""
+    """Tax rates by time. A change cannot be edited, but removed as long as no invoice has used it."""
 
     form = TaxChangeForm
     may_add = True

@@ -1,4 +1,7 @@
-"""Billing's place in Django: it plugs what `instances` and `brokers` offer interfaces for (apps lean one way)."""
+"""Django application of billing: it implements interfaces that `instances` and `brokers` declare.
+
+Dependencies between apps point in one direction only.
+"""
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _

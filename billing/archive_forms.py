@@ -1,4 +1,4 @@
-"""Forms of archives. Sizes are asked for in megabytes, and are bytes everywhere else."""
+"""Forms of archives. The forms use megabytes; all other code uses bytes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from billing.models.archives import ARCHIVE_URL_CHARS_MAX, INTERVAL_MINUTES, NAM
 from instances.naming import TOPIC_NAME_LENGTH_MAX
 
 MB = 1_000_000
-# What REST takes in bytes.
+# Form fields in megabytes and the REST fields in bytes that they set.
 IN_MB = {"run_after_mb": "run_after_bytes", "mb_per_s_max": "bytes_per_s_max"}
 SECRETS = ("secret_access_key", "password")
 
 
 class ArchiveChangeForm(forms.Form):
-    """When an archive runs, how fast, and as whom it reads and writes. An empty secret stays as it is; one on our disks
-    has no keys.
+    """Schedule, rate and credentials of an archive.
+
+    An empty secret keeps the stored one; an archive on the installation's own disks has no keys.
     """
 
     interval_minutes = forms.IntegerField(
@@ -60,7 +61,7 @@ class ArchiveChangeForm(forms.Form):
     )  # fmt: skip
 
     def given(self) -> dict[str, Any]:
-        """As the service takes it."""
+        """Returns the arguments of the service, with sizes in bytes."""
         values = dict(self.cleaned_data)
         for name, in_bytes in IN_MB.items():
             megabytes = values.pop(name)
@@ -68,19 +69,19 @@ class ArchiveChangeForm(forms.Form):
         return values
 
     def changes(self) -> dict[str, Any]:
-        """As the service takes it, without secrets that are to stay as they are."""
+        """Returns the arguments of the service without secrets that are to be kept."""
         values = self.given()
         keeps = {"secret_access_key": values.get("access_key_id"), "password": values["username"]}
         return {name: value for name, value in values.items() if name not in SECRETS or value or not keeps[name]}
 
     def without_keys(self) -> None:
-        """Asks for none."""
+        """Removes the fields for access keys."""
         for name in ("access_key_id", "secret_access_key"):
             del self.fields[name]
 
 
 def values_of(archive: Archive) -> dict[str, Any]:
-    """What the form begins with. Sizes that REST set to less than a megabyte are rounded up."""
+    """Returns the initial values of the form. Sizes below a megabyte that were set by REST are rounded up."""
     fields = ArchiveChangeForm.base_fields
     shown = {name: getattr(archive, name) for name in fields if name not in IN_MB and name not in SECRETS}
     for name, in_bytes in IN_MB.items():
@@ -90,7 +91,7 @@ def values_of(archive: Archive) -> dict[str, Any]:
 
 
 class ArchiveForm(ArchiveChangeForm):
-    """A topic, where it is copied to, and what is made of its values."""
+    """New archive: topic, destination and format of the values."""
 
     instance_id = forms.ChoiceField(label=_("Instance"), choices=())
     topic = forms.CharField(label=_("Topic"), max_length=TOPIC_NAME_LENGTH_MAX)

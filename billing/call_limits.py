@@ -1,4 +1,4 @@
-"""How often a tenant has something made that takes long, by the API and the console together."""
+"""Rate limits of a tenant's expensive calls, counted over the API and the console together."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from tenants.models import Tenant
 RECOMPUTATIONS_PER_MINUTE_MAX = 6
 COSTS_PER_MINUTE_MAX = 120
 PDFS_PER_MINUTE_MAX = 30
-# Codes that are wrong as well as right ones: nobody finds one by trying.
+# Valid codes count like invalid ones, so that codes cannot be found by guessing.
 COUPONS_PER_MINUTE_MAX = 6
-# Rows of the lake that are read in a request: three seconds, if all of them are the tenant's. `manage.py invoices
-# recompute` reads all of it.
+# Maximum number of lake rows read in a request: about three seconds if all belong to the tenant. `manage.py invoices
+# recompute` has no such limit.
 REPLAYED_ROWS_MAX = 5_000_000
 WORKED_OUT = gettext_noop("This is worked out a few times a minute. Wait before the next request.")
 
 
 def charge_recomputation(tenant: Tenant) -> None:
-    """Raises `RateLimited`."""
+    """Counts one recomputation of an invoice. Raises `RateLimited`."""
     _charge(f"recompute:{tenant.pk}", RECOMPUTATIONS_PER_MINUTE_MAX)
 
 
 def charge_costs(tenant: Tenant) -> None:
-    """Raises `RateLimited`."""
+    """Counts one request for costs. Raises `RateLimited`."""
     _charge(f"costs:{tenant.pk}", COSTS_PER_MINUTE_MAX)
 
 
 def charge_pdf(tenant: Tenant) -> None:
-    """Raises `RateLimited`."""
+    """Counts one rendered document. Raises `RateLimited`."""
     _charge(f"pdf:{tenant.pk}", PDFS_PER_MINUTE_MAX)
 
 
 def charge_coupon(tenant: Tenant) -> None:
-    """Raises `RateLimited`."""
+    """Counts one attempt to redeem a coupon. Raises `RateLimited`."""
     _charge(
         f"coupon:{tenant.pk}", COUPONS_PER_MINUTE_MAX,
         gettext_noop("Too many codes in a minute. Wait before the next one."),
@@ -44,7 +44,7 @@ def charge_coupon(tenant: Tenant) -> None:
 
 
 def charge_write(acting: Actor) -> None:
-    """A change in the console counts as one over the API does. Raises `RateLimited`."""
+    """Counts a change made in the console like one made over the API. Raises `RateLimited`."""
     rate = rates.charge(acting.id, is_anonymous=False, is_write=True)
     if rate is not None and rate.is_exceeded:
         raise RateLimited(

@@ -1,4 +1,4 @@
-"""Working off the usage of every cluster; `tasks` has it run by beat. Spark is started when it is needed."""
+"""Processes the usage backlog of every cluster; `tasks` schedules it by beat. Spark is started on demand."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-# A backlog is worked off in bounded runs; a task gives up its turn after this many.
+# A backlog is processed in bounded runs; a task ends after this many so that other tasks can run.
 RUNS_PER_TASK_MAX = 20
-# The second is how a Celery worker that is asked to stop ends a task of its pool.
+# SIGQUIT is how a stopping Celery worker ends a task of its pool.
 ASKED_TO_END = (signal.SIGTERM, signal.SIGQUIT)
 EXIT_BY_SIGNAL = 128
 SECONDS_PER_MINUTE = 60
 
 
 def apply_everywhere() -> None:
-    """One cluster after the other; what is the matter with one keeps no other waiting.
+    """Processes the clusters one after the other; a failure of one does not delay the others.
 
-    What nobody foresaw is raised in the end, the first of it, when every cluster has had its turn.
+    The first unexpected exception is raised after all clusters were processed.
     """
-    # Imported where it is used: every worker loads this module, one of them runs Spark.
+    # Imported here because every worker loads this module, but only one runs Spark.
     from confluent_kafka import KafkaException
 
     from billing.pipeline import job
@@ -44,16 +44,15 @@ def apply_everywhere() -> None:
         try:
             _catch_up(cluster)
         except KafkaException as trouble:
-            # Brokers that do not answer are the world's trouble: the next run begins where this one did, and the other
-            # clusters' tenants do not wait for it.
+            # Unreachable brokers are an external fault: the next run begins where this one did, and the other clusters
+            # are processed meanwhile.
             log.warning("usage.unreachable", cluster_id=cluster.cluster_id, reason=str(trouble))
         except PipelineBusy:
             log.info("usage.busy", cluster_id=cluster.cluster_id)
         except job.UsageLost as lost:
-            # The other clusters' tenants are billed all the same; this one needs an operator
-            # (docs/how-to/troubleshoot.md).
+            # The other clusters are billed nevertheless; this one needs an operator (docs/how-to/troubleshoot.md).
             log.error("usage.lost", cluster_id=cluster.cluster_id, reason=str(lost))
-        except Exception as failure:  # a range that Spark's workers could not read comes as an exception of Spark's own
+        except Exception as failure:  # Spark raises its own type for a range its workers cannot read
             log.error("usage.failed", cluster_id=cluster.cluster_id, reason=type(failure).__name__)
             unforeseen = unforeseen or failure
     if unforeseen is not None:
@@ -81,7 +80,7 @@ def _catch_up(cluster: Cluster) -> None:
 
 
 def spark_session() -> SparkSession:
-    """That of this process, which ends at once from now on when it is asked to."""
+    """Returns the Spark session of this process, which from now on ends immediately when it is asked to stop."""
     from billing.pipeline import spark
 
     _end_at_once_when_asked_to()
@@ -91,7 +90,7 @@ def spark_session() -> SparkSession:
 
 
 def give_spark_back() -> None:
-    """Ends Spark and its Java when nothing needed them for a while."""
+    """Stops Spark and its JVM after they were idle for `SPARK_KEPT_MINUTES`."""
     from billing.pipeline import spark
 
     if spark.give_back_after(settings.SPARK_KEPT_MINUTES * SECONDS_PER_MINUTE):
@@ -99,10 +98,10 @@ def give_spark_back() -> None:
 
 
 def _end_at_once_when_asked_to() -> None:
-    """What has a session may end at any point, and has to.
+    """Installs signal handlers that end the process immediately.
 
-    Celery would raise SystemExit, but Python leaves no call into Java before Java answers, and a run that waits for
-    brokers that have stopped has no answer.
+    Celery would raise SystemExit, but Python does not leave a call into Java before Java returns, and a run that waits
+    for stopped brokers does not return.
     """
     if threading.current_thread() is threading.main_thread():
         for number in ASKED_TO_END:

@@ -1,5 +1,6 @@
-"""Reads: what a tenant's instances had and used in a period, in the words of rating. As many queries for a thousand
-instances as for one.
+"""Reads: sizes and usage of a tenant's instances in a period, as input of rating.
+
+The number of queries does not depend on the number of instances.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def of_tenant(tenant: Tenant, period: Period, *, with_rates: bool = False) -> list[InstanceUsage]:
-    """Of every instance that is charged for a part of the period, those that were deleted as well; oldest id first.
+    """Returns the usage of every instance that is charged in the period, including deleted ones, ordered by id.
 
-    `with_rates`: with averages of five minutes, which a price by percentile needs.
+    With `with_rates` it includes five-minute averages, which a price by percentile needs.
     """
     had = spans_in(Operation.objects.filter(tenant=tenant), period)
     hours = _hours_of(had, period)
@@ -43,7 +44,7 @@ def of_tenant(tenant: Tenant, period: Period, *, with_rates: bool = False) -> li
 
 
 def spans_in(operations: QuerySet[Operation], period: Period) -> dict[str, list[SizeSpan]]:
-    """By instance, the spans that reach into the period, out of all operations of these instances."""
+    """Returns the spans that overlap the period, by instance; needs all operations of these instances."""
     changes: dict[str, list[SizeChange]] = defaultdict(list)
     rows = operations.filter(created_at__lt=period.end).values_list(
         "instance_id",
@@ -111,7 +112,7 @@ def _rate_points_of(instance_ids: Iterable[str], period: Period) -> dict[str, li
     )
     for row in rows:
         sums[row["instance_id"], row["point"]][row["direction"]] = row["total"]
-    # Of minutes that were dropped; late ones of the same time are among those above.
+    # Points of minutes that were dropped; late minutes of the same time are among the rows above.
     kept = UsagePoint.objects.filter(
         instance_id__in=list(instance_ids), point__gte=period.start, point__lt=period.end
     ).order_by()

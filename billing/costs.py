@@ -1,7 +1,7 @@
-"""Reads: what a period costs, by instance, by day, and by topic, user or client id. Rows sum to the bill to the cent.
+"""Reads: costs of a period by instance, day, topic, user or client id. Rows sum to the bill to the cent.
 
-What is bought is a cost of the instance as a whole. By topic, user and client id an instance's cost is shared out by
-the bytes they moved: an allocation, not a price.
+Booked capacity is a cost of the instance as a whole. By topic, user and client id an instance's cost is shared out by
+the bytes moved: an allocation, not a price.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tenants.currencies import minor_unit
 from tenants.models import Tenant
 
 GroupBy = Literal["instance", "day", "topic", "user", "client_id"]
-# The heaviest; all others are one row.
+# Names with the most bytes get a row each; all others share one row.
 NAMES_MAX = 500
 OTHERS = "(other)"
 UNUSED = "(not used)"
@@ -41,9 +41,11 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostRow:
-    """`key` is an instance id, a day (`2026-11-20`, UTC) or a name; empty for what concerns the whole account.
-    `instance_id` is empty where a row is not of one instance. `hours` are those the instance is charged for, in rows by
-    instance.
+    """One row of costs.
+
+    `key` is an instance id, a day (`2026-11-20`, UTC) or a name; empty for costs of the whole account. `instance_id` is
+    empty where a row does not belong to one instance. `hours` are the hours for which the instance is charged, in rows
+    by instance only.
     """
 
     key: str
@@ -56,7 +58,7 @@ class CostRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Costs of a period, before tax. `unpriced` are instances that are left out, since their plans have no price."""
+    """Costs of a period before tax. `unpriced` are instances that are omitted because their plans have no price."""
 
     period: Period
     currency: str
@@ -71,7 +73,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The part of one billing period that lies in `[start, end)`."""
+    """Part of one billing period that lies in `[start, end)`."""
 
     start: datetime
     end: datetime
@@ -81,7 +83,7 @@ class _Part:
     unpriced: Sequence[str]
 
     def amounts(self) -> dict[str, Decimal]:
-        """Amounts by instance; what concerns the whole bill is under the empty key."""
+        """Returns the amounts by instance; amounts of the whole bill are under the empty key."""
         result: dict[str, Decimal] = defaultdict(Decimal)
         for line, amount in zip(self.bill.lines, self.spread.between(self.start, self.end), strict=True):
             result[line.instance_id] += amount
@@ -89,12 +91,15 @@ class _Part:
 
 
 def costs(tenant: Tenant, start: datetime, end: datetime, group_by: GroupBy, now: datetime | None = None) -> Costs:
-    """Costs of the full hours that `[start, end)` touches: the sum of what the bills of its months charge for them. So
-    days sum to their month, and months to their invoices. Dearest first; days in order.
+    """Returns the costs of the full hours that `[start, end)` touches: the amounts that the monthly bills charge for
+    them.
+
+    Days therefore sum to their month, and months to their invoices. Rows are ordered by descending amount; days by
+    date.
 
     Raises:
-        NoPrice: a plan that was had has no price.
-        MinutesNotKept: names are asked for of a part of a day that is long over.
+        NoPrice: a plan that an instance had has no price.
+        MinutesNotKept: a grouping by name asks for a part of a day whose minutes are no longer kept.
     """
     period = Period(start=floor_hour(start.astimezone(UTC)), end=ceil_hour(end.astimezone(UTC)))
     parts = list(_parts(tenant, period, (now or timezone.now()).astimezone(UTC)))
@@ -106,7 +111,7 @@ def costs(tenant: Tenant, start: datetime, end: datetime, group_by: GroupBy, now
 
 
 def _parts(tenant: Tenant, period: Period, now: datetime) -> Iterator[_Part]:
-    """The part of each month of the period that has begun."""
+    """Yields the part of each month of the period that has begun."""
     month = month_of(period.start)
     while month.start < period.end and month.start <= now:
         inputs, unpriced = without_unpriced(_inputs(tenant, month))
@@ -117,7 +122,7 @@ def _parts(tenant: Tenant, period: Period, now: datetime) -> Iterator[_Part]:
 
 
 def _inputs(tenant: Tenant, month: Period) -> Inputs:
-    """Inputs of a month as it was invoiced, with the usage that is known now; or as it will be."""
+    """Returns the inputs of a month as they were invoiced, with the usage known now, or as they will be invoiced."""
     issued = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE, period_start=month.start).first()
     if issued is None or not issued.inputs:
         return inputs_of(tenant, month)
@@ -141,7 +146,7 @@ def _dearest_first(rows: Sequence[CostRow]) -> list[CostRow]:
 
 
 def _moved(parts: Sequence[_Part]) -> dict[str, int]:
-    """Bytes by instance."""
+    """Returns the bytes moved by instance."""
     result: dict[str, int] = defaultdict(int)
     for part in parts:
         for usage in part.usage:
@@ -199,7 +204,7 @@ def _by_name(parts: Sequence[_Part], period: Period, group_by: metered.GroupBy) 
 
 
 def _names_of(instance_ids: Sequence[str], period: Period, by: metered.GroupBy) -> dict[str, dict[str, int]]:
-    """Bytes by name of each instance. The heaviest `NAMES_MAX` keep their names."""
+    """Returns the bytes by name of each instance. Only the first `NAMES_MAX` names get a key of their own."""
     result: dict[str, dict[str, int]] = defaultdict(dict)
     found = metered.names_of(instance_ids, start=period.start, end=period.end, by=by)
     for number, (instance_id, name, produced, consumed) in enumerate(found):

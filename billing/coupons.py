@@ -1,4 +1,4 @@
-"""Writes: a tenant redeems a coupon, and has a discount."""
+"""Writes: a tenant redeems a coupon and gets a discount."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tenants.choices import Scope
 from tenants.errors import Conflict, Invalid, Message
 from tenants.models import Tenant
 
-# The same whatever is wrong with it: nobody learns which codes there are.
+# One sentence for every reason, so that it does not reveal which codes exist.
 NOT_VALID = gettext_noop("This code is not valid, or not any more.")
 
 
 def redeem(*, acting: Actor, code: str, now: datetime) -> Discount:
-    """Off the bills of the month that runs and of those after it, as many as the coupon says.
+    """Creates a discount on the bills of the current month and of the following months, as many as the coupon states.
 
     Raises:
-        RateLimited: too many codes in a minute, right and wrong ones.
-        Invalid: there is no such coupon, its time is over, as many have it as may, or it is in another currency.
-        Conflict: the tenant has it already.
+        RateLimited: too many codes in a minute, valid and invalid ones together.
+        Invalid: the coupon does not exist, has expired, is used up or is in another currency.
+        Conflict: the tenant has redeemed it already.
     """
     access.require(acting, Scope.BILLING_WRITE)
     call_limits.charge_coupon(access.tenant_of(acting))
@@ -38,9 +38,9 @@ def redeem(*, acting: Actor, code: str, now: datetime) -> Discount:
 
 def _redeem(acting: Actor, code: str, now: datetime) -> Discount:
     tenant = Tenant.objects.select_for_update().get(pk=access.tenant_of(acting).pk)
-    # Locked, so that no more tenants have it than may.
+    # Locked, so that the coupon is not redeemed more often than it allows.
     coupon = Coupon.objects.select_for_update().filter(code=code).first()
-    # By the coupon as well: an operator may have written another code since.
+    # Compared by coupon as well: an operator may have changed the code since.
     has_it = Q(code=code) if coupon is None else Q(code=code) | Q(coupon=coupon)
     if Discount.objects.filter(has_it, tenant=tenant).exists():
         raise Conflict(gettext_noop("This code is redeemed already."), code="already_redeemed")

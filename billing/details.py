@@ -1,4 +1,4 @@
-"""Writes: the billing details that a tenant says of itself. Tax rates and minimums are the operator's."""
+"""Writes: billing details that a tenant sets itself. Tax rates and minimums are set by operators."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FIELDS = ("legal_name", "address", "country", "tax_id", "email", "purchase_order
 
 @transaction.atomic
 def change(*, acting: Actor, changes: Mapping[str, Any]) -> BillingProfile:
-    """Changes details; they stand on invoices that are issued from then on. `emails` is a list of addresses.
+    """Changes billing details; invoices issued from then on show them. `emails` is a list of addresses.
 
     Raises:
-        Invalid: a text is too long, has too many lines or characters that cannot be printed, or is no address.
+        Invalid: a text is too long, has too many lines or unprintable characters, or is not an address.
     """
     access.require(acting, Scope.BILLING_WRITE)
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)

@@ -1,4 +1,4 @@
-"""Answers that are files."""
+"""HTTP responses that are files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ XML = "application/xml"
 
 
 def invoice_pdf(invoice: Invoice, language: str) -> HttpResponse:
-    """Called by its number.
+    """Returns the invoice as a PDF file named by its number.
 
     Raises:
-        RateLimited: the tenant had too many printed in this minute.
+        RateLimited: the tenant requested too many documents in this minute.
     """
     call_limits.charge_pdf(invoice.tenant)
     answer = HttpResponse(printing.as_pdf(invoice, language), content_type=PDF)
@@ -25,11 +25,11 @@ def invoice_pdf(invoice: Invoice, language: str) -> HttpResponse:
 
 
 def invoice_xml(invoice: Invoice) -> HttpResponse:
-    """Returns the invoice by EN 16931 as a file that is called by its number.
+    """Returns the invoice by EN 16931 as an XML file named by its number.
 
     Raises:
-        Conflict: it lacks what EN 16931 wants, or the standard has no place for it.
-        RateLimited: the tenant had too many printed in this minute.
+        Conflict: the invoice lacks a mandatory field of EN 16931, or the standard cannot express it.
+        RateLimited: the tenant requested too many documents in this minute.
     """
     call_limits.charge_pdf(invoice.tenant)
     answer = HttpResponse(printing.as_xml(invoice), content_type=XML)

@@ -1,16 +1,16 @@
-"""Django's database as a libpq connection string, for the pipeline, which speaks to PostgreSQL without the ORM."""
+"""Connection string of Django's database for libpq; the pipeline accesses PostgreSQL without the ORM."""
 
 from __future__ import annotations
 
 from django.db import connection
 from psycopg.conninfo import make_conninfo
 
-# Of libpq: how the server's certificate is looked at, and what is shown to it.
+# Prefixes of libpq's options for verification of the server's certificate and for client certificates.
 TLS_OPTIONS = ("ssl", "channel_binding")
 
 
 def conninfo() -> str:
-    """Connection string of the default database (in tests: of the test database)."""
+    """Returns the connection string of the default database (in tests, of the test database)."""
     settings = connection.settings_dict
     parts = {
         "dbname": settings["NAME"],

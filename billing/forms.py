@@ -1,4 +1,4 @@
-"""Forms of buying, resizing, costs, budgets, webhooks: what a person types; plans and services decide what may be."""
+"""Forms for buying, resizing, costs, budgets, alert rules and webhooks. Limits are decided by plans and services."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from instances.naming import TOPIC_NAME_LENGTH_MAX
 
 
 class SizeForm(forms.Form):
-    """Plan, bandwidth and storage. The fields of `CreateForm` and of resizing."""
+    """Plan, bandwidth and storage: the common fields of `CreateForm` and of resizing."""
 
     plan = forms.ChoiceField(label=_("Plan"), choices=())
     bandwidth_mb_s = forms.IntegerField(
@@ -62,12 +62,12 @@ class SizeForm(forms.Form):
 
     @property
     def chosen(self) -> Plan | None:
-        """The plan of the form as it stands, valid or not."""
+        """Plan that is selected in the form, whether or not the form is valid."""
         return self.plans.get(str(self["plan"].value()))
 
     @property
     def sizes(self) -> tuple[int, int] | None:
-        """Bandwidth and storage as the form stands; None while one of them is wrong."""
+        """Bandwidth and storage of the form; None while one of them is invalid."""
         if self.size_complaints or self.chosen is None:
             return None
         values = self.cleaned_data if self.is_bound else self.initial
@@ -75,7 +75,7 @@ class SizeForm(forms.Form):
 
     @property
     def size_complaints(self) -> list[str]:
-        """What is wrong with the sizes, in the order of the fields."""
+        """Errors of the sizes, in the order of the fields."""
         return [str(text) for name in ("bandwidth_mb_s", "storage_gb") for text in self.errors.get(name, ())]
 
     def clean(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class CreateForm(SizeForm):
 
 
 class SpanForm(forms.Form):
-    """Which usage: by hour of the last days, or by minute of the last hours."""
+    """Time span and grouping of usage: hours of the last days or minutes of the last hours."""
 
     span = forms.ChoiceField(
         choices=(("3h", _("3 h")), ("24h", _("24 h")), ("7d", _("7 d")), ("30d", _("30 d"))), required=False
@@ -126,7 +126,7 @@ class SpanForm(forms.Form):
 
 
 class CostForm(forms.Form):
-    """Which month (UTC), and by what its cost is shown."""
+    """Month (UTC) and grouping of costs."""
 
     month = forms.RegexField(r"^20\d\d-(0[1-9]|1[0-2])$", required=False)
     by = forms.ChoiceField(
@@ -142,7 +142,7 @@ class CostForm(forms.Form):
 
 
 class BudgetForm(forms.Form):
-    """A budget: of one instance, or of all."""
+    """Budget of one instance or of all instances."""
 
     name = forms.CharField(label=_("Name"), max_length=BUDGET_NAME_CHARS_MAX)
     amount = forms.DecimalField(
@@ -191,13 +191,13 @@ class BillingDetailsForm(forms.Form):
 
 
 class CouponForm(forms.Form):
-    """The code of a coupon."""
+    """Code of a coupon."""
 
     code = forms.CharField(label=_("Code"), max_length=DISCOUNT_CODE_CHARS_MAX)
 
 
 class AlertRuleChangeForm(forms.Form):
-    """What may be changed of an alert rule."""
+    """Fields of an alert rule that may be changed."""
 
     name = forms.CharField(label=_("Name"), max_length=RULE_NAME_CHARS_MAX)
     threshold = forms.IntegerField(
@@ -223,7 +223,7 @@ class AlertRuleChangeForm(forms.Form):
 
 
 class AlertRuleForm(AlertRuleChangeForm):
-    """A rule about an instance."""
+    """New alert rule about an instance."""
 
     instance_id = forms.ChoiceField(label=_("Instance"), choices=())
     kind = forms.ChoiceField(label=_("What is watched"), choices=[(kind.value, kind.label) for kind in OF_TENANTS])

@@ -1,7 +1,7 @@
-"""Reads: what instances used, by minutes, hours and days.
+"""Reads: usage of instances by minute, hour and day.
 
-Hours and days are read where they say the same as their minutes: minutes are many, and are dropped when they are old
-(`billing.retention`). A span begins and ends where it likes, so what of it is no whole hour or day is read by minutes.
+Rows of hours and days are read where they give the same answer as minutes: minutes are many and are dropped when they
+are old (`billing.retention`). The parts of a span outside whole hours or days are read from minutes.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ STEPS: dict[Step, timedelta] = {
     "hour": timedelta(hours=1),
     "day": timedelta(days=1),
 }
-# A page of usage never covers more than this many steps, so that no request scans a year of minutes.
+# Maximum number of steps of one request, so that no request scans a year of minutes.
 STEPS_PER_REQUEST_MAX = 3_000
-# What one reading takes into memory at most: names of topics, users and client ids are the tenant's to choose.
+# Maximum number of rows of one read: tenants choose names of topics, users and client ids.
 ROWS_PER_READING_MAX = 100_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MinutesNotKept(Invalid):
-    """Minutes are asked for that are older than those that are kept, by this query parameter."""
+    """Usage by minute was requested, by this query parameter, for a time whose minutes are no longer kept."""
 
     def __init__(self, since: datetime, parameter: str) -> None:
         message = Message(
@@ -50,7 +50,7 @@ class MinutesNotKept(Invalid):
 
 
 class TooManyRows(Invalid):
-    """More names and steps are asked for than one reading takes."""
+    """More names and steps were requested than one read allows."""
 
     def __init__(self) -> None:
         message = Message(
@@ -62,7 +62,7 @@ class TooManyRows(Invalid):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageTotals:
-    """Bytes and requests per direction over `[start, end)`."""
+    """Bytes and requests by direction in `[start, end)`."""
 
     start: datetime
     end: datetime
@@ -74,7 +74,7 @@ class UsageTotals:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A span of time, and the rows it is read from: by `minute`, `hour` or `day`."""
+    """Span of time and the kind of rows it is read from: `minute`, `hour` or `day`."""
 
     start: datetime
     end: datetime
@@ -84,11 +84,12 @@ class _Part:
 def usage_rows(
     instance_id: str, *, start: datetime, end: datetime, step: Step, group_by: Sequence[GroupBy] = ()
 ) -> list[dict[str, Any]]:
-    """Usage of `[start, end)` per `step` and group, oldest first: `{start, direction, bytes, requests, <group>…}`.
+    """Returns the usage of `[start, end)` by step and group, oldest first: `{start, direction, bytes, requests,
+    <group>…}`.
 
     Raises:
-        MinutesNotKept: only minutes tell it, and they were dropped.
-        TooManyRows: see there.
+        MinutesNotKept: the answer needs minutes that were dropped.
+        TooManyRows: the answer has more rows than one read allows.
     """
     sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
     for part in _parts(start, end, _unit(step, group_by)):
@@ -108,16 +109,16 @@ def usage_totals(instance_id: str, *, start: datetime, end: datetime) -> UsageTo
 
 
 def usage_totals_of(instance_ids: Iterable[str], *, start: datetime, end: datetime) -> dict[str, UsageTotals]:
-    """The totals of each of these, also of those that used nothing. Raises `MinutesNotKept`, `TooManyRows`."""
-    asked = list(instance_ids)
+    """Returns the totals of each instance, including those without usage. Raises `MinutesNotKept` and `TooManyRows`."""
+    ids = list(instance_ids)
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for part in _parts(start, end, "hour"):
-        for instance_id, direction, count, requests in _sums(asked, part, ("instance_id", "direction")):
+        for instance_id, direction, count, requests in _sums(ids, part, ("instance_id", "direction")):
             total = sums[instance_id, direction]
             total[0] += count
             total[1] += requests
     totals = {}
-    for instance_id in asked:
+    for instance_id in ids:
         produced = sums[instance_id, Direction.PRODUCE]
         consumed = sums[instance_id, Direction.CONSUME]
         totals[instance_id] = UsageTotals(
@@ -134,11 +135,12 @@ def usage_totals_of(instance_ids: Iterable[str], *, start: datetime, end: dateti
 def names_of(
     instance_ids: Collection[str], *, start: datetime, end: datetime, by: GroupBy, limit: int | None = None
 ) -> Iterator[tuple[str, str, int, int]]:
-    """(instance id, name, bytes produced, bytes consumed) of each topic, user or client id of each instance, heaviest
-    first: all of them, however many they are, or the first `limit`.
+    """Yields (instance id, name, bytes produced, bytes consumed) of each topic, user or client id, heaviest first.
+
+    There are at most `limit` rows; without a limit the number of rows is unbounded.
 
     Raises:
-        MinutesNotKept: only minutes tell it, and they were dropped.
+        MinutesNotKept: the answer needs minutes that were dropped.
     """
     parts = list(_parts(start, end, "day"))
     read = " UNION ALL ".join(
@@ -163,21 +165,21 @@ def names_of(
 
 
 def minutes_of_hour(instance_id: str, hour: datetime, limit: int) -> list[UsageMinute]:
-    """By topic, user, client id and direction, oldest first. Raises `MinutesNotKept`."""
+    """Returns the minute rows by topic, user, client id and direction, oldest first. Raises `MinutesNotKept`."""
     part = _checked(_Part(hour, hour + STEPS["hour"], "minute"), "hour")
-    found = UsageMinute.objects.filter(instance_id=instance_id, minute__gte=part.start, minute__lt=part.end)
-    return list(found.order_by("minute", "topic", "user", "client_id", "direction")[:limit])
+    minutes = UsageMinute.objects.filter(instance_id=instance_id, minute__gte=part.start, minute__lt=part.end)
+    return list(minutes.order_by("minute", "topic", "user", "client_id", "direction")[:limit])
 
 
 def _unit(step: Step, group_by: Sequence[GroupBy]) -> Step:
-    """The largest rows that tell a step apart; hours have no names."""
+    """Returns the coarsest kind of rows that suffices for a step; hours have no names."""
     if not group_by:
         return "minute" if step == "minute" else "hour"
     return "day" if step == "day" else "minute"
 
 
 def _parts(start: datetime, end: datetime, unit: Step) -> Iterator[_Part]:
-    """`[start, end)` as whole `unit`s, and by minutes what comes before and after them."""
+    """Splits `[start, end)` into whole `unit`s, and minutes before and after them."""
     if unit == "minute":
         yield _checked(_Part(start, end, "minute"))
         return
@@ -209,10 +211,10 @@ def _floor_from(span: timedelta, length: timedelta) -> timedelta:
 
 
 def _sums(instance_ids: Collection[str], part: _Part, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Rows of these names with bytes and requests; `at` is where the row's minute, hour or day begins."""
+    """Yields rows of the named columns with bytes and requests; `at` is the start of the row's minute, hour or day."""
     rows = _rows_of(part).filter(instance_id__in=list(instance_ids))
     columns = [part.by if name == "at" else name for name in names]
-    found = (
+    sums = (
         rows.values(*columns)
         .annotate(total_bytes=Sum("bytes"), total_requests=Sum("requests"))
         .order_by()
@@ -220,7 +222,7 @@ def _sums(instance_ids: Collection[str], part: _Part, names: Sequence[str]) -> I
     )
     is_day = part.by == "day" and "at" in names
     place = names.index("at") if is_day else 0
-    for number, row in enumerate(found[: ROWS_PER_READING_MAX + 1].iterator(chunk_size=2_000)):
+    for number, row in enumerate(sums[: ROWS_PER_READING_MAX + 1].iterator(chunk_size=2_000)):
         if number == ROWS_PER_READING_MAX:
             raise TooManyRows
         yield (*row[:place], _midnight(row[place]), *row[place + 1 :]) if is_day else row

@@ -1,4 +1,4 @@
-"""Reads: what a tenant's first page says of its account."""
+"""Reads: notices about the account on the tenant's first page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenants.formatting import money
 
 
 def account_notices(acting: Actor) -> Sequence[AccountNotice]:
-    """Overdue invoices: with their amount for members who may see invoices."""
+    """Returns a notice about overdue invoices, with the amount for members who may see invoices."""
     now = timezone.now()
     late = overdue_of(access.tenant_of(acting), now)
     if not late:

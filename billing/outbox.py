@@ -1,7 +1,8 @@
-"""Sends the mails whose notices are due, fair by tenant. A notice is taken for a while, sent, and then marked: a
-process that dies in between gives it back, and a mail may come twice, but none is lost. Alerts of a tenant that come
-at once share one mail. Mails of a tenant, and to an address, are limited by the hour: the last mail says so, and the
-rest follows later.
+"""Outbox of mails: sends the mails whose notices are due, fair by tenant.
+
+A notice is leased, sent and then marked. If the process dies in between, the lease expires: a mail may be sent twice,
+but none is lost. Concurrent alerts of a tenant share one mail. Mails per tenant and per address are limited by the
+hour: the last mail states this, and the rest follows later.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ LOCK = "mail notices"
 
 MAILS_PER_NOTICE_MAX = 20
 NOTICES_PER_MAIL_MAX = 50
-# A run takes up nothing more after so long.
+# A run starts no further mail after this time.
 RUN_S = 20.0
 LEASE = timedelta(minutes=5)
-# After the first try that nobody's mail server took, the second, and so on.
+# Delays after the first, second, … attempt in which no mail was accepted.
 WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 30, 120))
 POSTPONED = timedelta(minutes=5)
 NOTICES_KEPT_FOR = timedelta(days=30)
@@ -51,7 +52,7 @@ ALERTS = (NoticeKind.FIRING, NoticeKind.RESOLVED)
 
 
 class Sent(NamedTuple):
-    """How many mails there were to send, and how many of them were taken."""
+    """Number of mails to send and number of mails that the server accepted."""
 
     wanted: int
     taken: int
@@ -59,13 +60,15 @@ class Sent(NamedTuple):
 
 NOT_SENT = Sent(wanted=1, taken=0)
 
-# Takes the notices of one mail, and whether it is the last one that their tenant gets in this hour.
+# Callback with the notices of one mail, and true if it is the last mail of their tenant in this hour.
 Sender = Callable[[Sequence[MailNotice], bool], Sent]
 
 
 def send_due(now: datetime, *, budgets: Sender, alerts: Sender) -> int:
-    """How many notices were tried. `budgets` sends one notice at a time, `alerts` those of one tenant. One run at a
-    time: a mail server that is slow holds one worker of ours, not each of them.
+    """Sends the notices that are due and returns their number.
+
+    `budgets` is called with one notice, `alerts` with all of one tenant. Only one run is active at a time, so that a
+    slow mail server blocks only one worker.
     """
     try:
         with only_one(LOCK):
@@ -75,7 +78,7 @@ def send_due(now: datetime, *, budgets: Sender, alerts: Sender) -> int:
 
 
 def forget_old(now: datetime) -> int:
-    """Notices that are over since long ago."""
+    """Deletes notices that finished long ago and returns their number."""
     old = MailNotice.objects.filter(finished_at__lt=now - NOTICES_KEPT_FOR).values_list("pk", flat=True)
     return MailNotice.objects.filter(pk__in=list(old[:FORGOTTEN_AT_ONCE_MAX])).delete()[0]
 
@@ -99,22 +102,24 @@ def _run(now: datetime, budgets: Sender, alerts: Sender) -> int:
 
 
 def members_of(tenant: Tenant, roles: Iterable[Role]) -> list[User]:
-    """Those with one of the roles whose address is verified."""
-    found = Member.objects.filter(
+    """Returns the active members with one of the roles and a verified address."""
+    members = Member.objects.filter(
         tenant=tenant, role__in=roles, removed_at=None, user__is_active=True, user__email_verified_at__isnull=False
     )
-    return [each.user for each in found.select_related("user").order_by("pk")[:MAILS_PER_NOTICE_MAX]]
+    return [member.user for member in members.select_related("user").order_by("pk")[:MAILS_PER_NOTICE_MAX]]
 
 
 def operators() -> list[User]:
-    """Of the platform, whose address is verified."""
-    found = User.objects.filter(is_staff=True, is_active=True, email_verified_at__isnull=False)
-    return list(found.order_by("pk")[:MAILS_PER_NOTICE_MAX])
+    """Returns the operators of the platform with a verified address."""
+    users = User.objects.filter(is_staff=True, is_active=True, email_verified_at__isnull=False)
+    return list(users.order_by("pk")[:MAILS_PER_NOTICE_MAX])
 
 
 def to_each(people: Sequence[User], name: str, *, is_last: bool = False, **values: Any) -> Sent:
-    """Sends the mail of a template to each of these people, in their languages. An address that had its mails of this
-    hour is passed over; the mail before says that it is the last one, as with `is_last`.
+    """Sends a mail of a template to each person in their language.
+
+    An address that reached its limit of this hour is skipped; its previous mail says that it is the last one, as does
+    `is_last`.
     """
     taken = 0
     for person in people:
@@ -128,19 +133,21 @@ def to_each(people: Sequence[User], name: str, *, is_last: bool = False, **value
 
 
 def _number_in_hour(address: str) -> int:
-    """Counts a mail to an address; 0 where the counters are away, and nobody is passed over for that."""
+    """Counts a mail to an address; 0 if the counters are unavailable, so that no address is skipped because of that."""
     key = f"mails:{hashlib.sha256(address.lower().encode()).hexdigest()}"
     try:
         shared_cache.add(key, 0, int(HOUR.total_seconds()))
         return int(shared_cache.incr(key))
-    except (RedisError, OSError, ValueError):  # ValueError: the hour ended in between
+    except (RedisError, OSError, ValueError):  # ValueError: the key expired in between
         return 0
 
 
 @transaction.atomic
 def _take(now: datetime) -> list[MailNotice] | None:
-    """Takes the oldest notice of the tenant that was served longest ago, operators first: a budget's alone, of alerts
-    all of the tenant. None: nothing is due. An empty list: they are put off, or another transaction has them.
+    """Leases notices of the tenant that was served longest ago, operators first.
+
+    Takes one notice of a budget, or all notices of alerts. None means that nothing is due; an empty list that the
+    notices were postponed or are locked by another transaction.
     """
     due = MailNotice.objects.filter(finished_at=None, next_at__lte=now)
     waiting = set(due.order_by().values_list("tenant_id", flat=True).distinct())
@@ -158,28 +165,29 @@ def _take(now: datetime) -> list[MailNotice] | None:
         own.filter(kind__in=kinds).update(next_at=now + POSTPONED)
         return []
     same = Q(kind__in=kinds) if first.kind in ALERTS else Q(pk=first.pk)
-    found = list(
+    notices = list(
         own.filter(same)
         .select_for_update(skip_locked=True, no_key=True, of=("self",))
         .select_related("tenant", "firing", "budget_alert__tenant")
         .order_by("pk")[:NOTICES_PER_MAIL_MAX]
     )
-    MailNotice.objects.filter(pk__in=[each.pk for each in found]).update(
+    MailNotice.objects.filter(pk__in=[notice.pk for notice in notices]).update(
         next_at=now + LEASE, attempts=F("attempts") + 1
     )
-    for each in found:
-        each.attempts += 1
-    return found
+    for notice in notices:
+        notice.attempts += 1
+    return notices
 
 
 def _sharing(notice: MailNotice) -> tuple[NoticeKind, ...]:
-    """Kinds of notices that share the limit of an hour."""
+    """Returns the kinds of notices that share an hourly limit."""
     return ALERTS if notice.kind in ALERTS else (NoticeKind.BUDGET,)
 
 
 def _mails_left(tenant_id: str | None, kinds: Sequence[NoticeKind], now: datetime) -> int:
-    """Number of mails of these kinds that a tenant may still get in this hour. The notices of one mail are marked with
-    one instant. Operators have no limit.
+    """Returns the number of mails of these kinds that a tenant may still get in this hour.
+
+    The notices of one mail have the same `finished_at`. Operators have no limit.
     """
     most = ALERT_MAILS_PER_TENANT_AND_HOUR_MAX if kinds == ALERTS else BUDGET_MAILS_PER_TENANT_AND_HOUR_MAX
     if tenant_id is None:
@@ -191,9 +199,9 @@ def _mails_left(tenant_id: str | None, kinds: Sequence[NoticeKind], now: datetim
 
 
 def _note(notices: Sequence[MailNotice], sent: Sent, now: datetime) -> None:
-    """Where somebody's mail was taken, or there is nobody to tell, it is over."""
-    rows = MailNotice.objects.filter(pk__in=[each.pk for each in notices])
-    attempts = max(each.attempts for each in notices)
+    """Finishes notices if a mail was accepted or has no recipients; otherwise schedules a retry or gives up."""
+    rows = MailNotice.objects.filter(pk__in=[notice.pk for notice in notices])
+    attempts = max(notice.attempts for notice in notices)
     if sent.taken or not sent.wanted:
         rows.update(finished_at=now, sent_to=sent.taken)
     elif attempts <= len(WAITS):

@@ -1,4 +1,4 @@
-"""Reads: what plans cost and what a tenant agreed on, in the words of rating."""
+"""Reads: prices of plans and agreements of tenants as input of rating."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tenants.models import Tenant
 
 
 def price_lists(currency: str, plans: Iterable[str]) -> list[PriceList]:
-    """All of these plans in this currency, those to come as well."""
-    found = Price.objects.filter(currency=currency, plan_id__in=set(plans))
-    return [price.as_price_list() for price in found.select_related("plan").prefetch_related("components")]
+    """Returns all price lists of these plans in this currency, including future ones."""
+    prices = Price.objects.filter(currency=currency, plan_id__in=set(plans))
+    return [price.as_price_list() for price in prices.select_related("plan").prefetch_related("components")]
 
 
 def profile_of(tenant: Tenant) -> BillingProfile:
-    """As stored, or what is so without one."""
+    """Returns the stored profile, or an unsaved one with the defaults."""
     return BillingProfile.objects.filter(tenant=tenant).first() or BillingProfile(tenant=tenant)
 
 
@@ -28,14 +28,18 @@ def agreement_of(tenant: Tenant) -> Agreement:
         currency=tenant.currency,
         discounts=[
             RatedDiscount(
-                code=each.code, percent=each.percent, amount=each.amount, start=each.starts_at, end=each.ends_at
+                code=discount.code,
+                percent=discount.percent,
+                amount=discount.amount,
+                start=discount.starts_at,
+                end=discount.ends_at,
             )
-            for each in Discount.objects.filter(tenant=tenant).order_by("pk")
+            for discount in Discount.objects.filter(tenant=tenant).order_by("pk")
         ],
         minimum=profile.minimum,
         tax_percent=profile.tax_percent,
         tax_changes=[
-            RatedTaxChange(effective_from=each.effective_from, percent=each.percent)
-            for each in TaxChange.objects.filter(tenant=tenant).order_by("effective_from")
+            RatedTaxChange(effective_from=change.effective_from, percent=change.percent)
+            for change in TaxChange.objects.filter(tenant=tenant).order_by("effective_from")
         ],
     )

@@ -1,4 +1,4 @@
-"""Writes of operators: the currency of a tenant, and the next price of a plan; and the reads they take."""
+"""Writes of operators: currency of a tenant and the next price of a plan, with the reads they need."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ COMPONENT_FIELDS = ("meter", "scheme", "tiers", "included", "commit", "overage_p
 
 
 def plan_of_code(code: str) -> Plan | None:
-    """The plan, on sale or not."""
+    """Returns the plan with this code, on sale or not."""
     return Plan.objects.filter(code=code).first()
 
 
 def prices_of(plan: Plan) -> QuerySet[Price]:
-    """All prices of a plan, with their components."""
+    """Returns all prices of a plan with their components."""
     return Price.objects.filter(plan=plan).prefetch_related("components")
 
 
 def tenant_of_id(tenant_id: str) -> Tenant | None:
-    """Any tenant: for operators."""
+    """Returns a tenant by id, for operators."""
     return Tenant.objects.filter(pk=tenant_id).first()
 
 
 def check_currency(tenant: Tenant, currency: str) -> None:
-    """Raises `Invalid` for what is no currency that can be charged, `Conflict` where the tenant has to keep its own."""
+    """Raises `Invalid` if the currency cannot be charged, and `Conflict` if the tenant must keep its own."""
     if not re.match(CURRENCY_PATTERN, currency):
         raise Invalid.at("/currency", gettext_noop("A currency is three letters, such as EUR."), code="invalid")
     if minor_digits(currency) > DIGITS_STORED_MAX:
@@ -78,7 +78,7 @@ def check_currency(tenant: Tenant, currency: str) -> None:
 
 @transaction.atomic
 def set_currency(*, acting: Actor, tenant: Tenant, currency: str) -> Tenant:
-    """Set what a tenant pays in, before it was charged for anything.
+    """Sets the currency of a tenant that was never charged.
 
     Raises:
         Invalid, Conflict: see `check_currency`.
@@ -99,19 +99,21 @@ def set_currency(*, acting: Actor, tenant: Tenant, currency: str) -> Tenant:
 def add_price(
     *, acting: Actor, plan: Plan, fields: Mapping[str, Any], components: Sequence[Mapping[str, Any]] = ()
 ) -> Price:
-    """Add the next price of a plan, or its first one in a currency, with the components of measured meters.
+    """Adds the next price of a plan, or its first one in a currency, with the components of measured meters.
 
     Raises:
-        Invalid: it would change hours that have passed, exists already, or a field is wrong.
+        Invalid: the price would change past hours, exists already, or a field is wrong.
     """
     access.require(acting, Scope.OPERATOR)
     Plan.objects.select_for_update().get(pk=plan.pk)
     price = Price(plan=plan, **{name: fields[name] for name in PRICE_FIELDS})
     _save(price, "")
-    for number, each in enumerate(components):
-        _save(PriceComponent(price=price, **each), f"/components/{number}")
+    for number, component in enumerate(components):
+        _save(PriceComponent(price=price, **component), f"/components/{number}")
     after = {name: getattr(price, name) for name in PRICE_FIELDS}
-    audit.record(acting, "price.added", plan, None, after | {"components": [dict(each) for each in components]})
+    audit.record(
+        acting, "price.added", plan, None, after | {"components": [dict(component) for component in components]}
+    )
     return price
 
 

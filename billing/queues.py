@@ -1,7 +1,7 @@
-"""Round robin over tenants, for queues that work through the backlogs of all of them.
+"""Round robin over tenants, for queues that process the backlogs of all of them.
 
-The tenant that was served longest ago comes first, and one that was never served before all others. So the backlog of
-one tenant, however old and long, delays another tenant's work by one turn at most.
+The tenant that was served longest ago comes first, and one that was never served before all others. The backlog of one
+tenant, however old and long, therefore delays another tenant by at most one turn.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from billing.models import Queue, QueueTurn
 
 
 def in_turn(queue: Queue, tenant_ids: Collection[str]) -> list[str]:
-    """The tenants in the order in which the queue serves them."""
+    """Returns the tenants in the order in which the queue serves them."""
     served = dict(QueueTurn.objects.filter(queue=queue, tenant__in=tenant_ids).values_list("tenant_id", "served_at"))
     waiting = sorted(set(tenant_ids))
     never = [tenant_id for tenant_id in waiting if tenant_id not in served]
@@ -22,7 +22,7 @@ def in_turn(queue: Queue, tenant_ids: Collection[str]) -> list[str]:
 
 
 def note_served(queue: Queue, tenant_ids: Collection[str]) -> None:
-    """Puts the tenants at the end of the queue."""
+    """Moves the tenants to the end of the queue."""
     now = timezone.now()
     QueueTurn.objects.bulk_create(
         [QueueTurn(queue=queue, tenant_id=tenant_id, served_at=now) for tenant_id in sorted(set(tenant_ids))],

@@ -1,4 +1,4 @@
-"""Reads: plans on sale, quotes, and until when usage is known."""
+"""Reads: plans on sale, quotes, and the time up to which usage is known."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from instances.models import Instance
 
 
 def plans_on_sale(*, held: Iterable[str] = (), currency: str | None = None) -> QuerySet[Plan]:
-    """Plans on sale that have a price in force (in the currency, where one is named), and those `held` by instances,
-    which keep them when they are sold no more.
+    """Returns plans on sale with a price in force (in the currency, if given), and plans `held` by instances.
+
+    An instance keeps its plan when that is no longer on sale.
     """
     priced = Price.objects.filter(plan=OuterRef("pk"), effective_from__lte=timezone.now())
     if currency is not None:
@@ -33,7 +34,7 @@ def plans_on_sale(*, held: Iterable[str] = (), currency: str | None = None) -> Q
 
 
 def plan_of(instance: Instance) -> Plan | None:
-    """On sale or not; None if there is none of that code."""
+    """Returns the instance's plan, on sale or not; None if no plan has its code."""
     return Plan.objects.filter(code=instance.plan).first()
 
 
@@ -45,9 +46,7 @@ def plan_for(
     held: str | None = None,
     currency: str | None = None,
 ) -> Plan | None:
-    """The plan called `code`, if it is on sale or `held`; without a code the smallest on sale that can hold what is
-    asked for, or None.
-    """
+    """Returns the plan `code` if it is on sale or `held`; without a code the smallest one that fits, or None."""
     plans = plans_on_sale(held=[held] if code and held else [], currency=currency)
     if code:
         return plans.filter(code=code).first()
@@ -55,33 +54,33 @@ def plan_for(
 
 
 def _in_force(currency: str, instant: datetime | None = None) -> QuerySet[Price]:
-    """One price of each plan, if it has one in this currency that has begun."""
+    """Returns the price in force of each plan that has one in this currency."""
     begun = Price.objects.filter(currency=currency, effective_from__lte=instant or timezone.now())
     return begun.select_related("plan").order_by("plan_id", "-effective_from").distinct("plan_id")
 
 
 def price_at(plan: Plan, currency: str, instant: datetime | None = None) -> Price | None:
-    """The price in force at `instant` (default: at once) for who pays in `currency`."""
+    """Returns the price of a plan in a currency that is in force at `instant`, by default now."""
     return _in_force(currency, instant).filter(plan=plan).first()
 
 
 def has_price(plan: Plan, instant: datetime) -> bool:
-    """True if the plan has a price that has begun, in any currency."""
+    """True if the plan has a price in force in any currency."""
     return Price.objects.filter(plan=plan, effective_from__lte=instant).exists()
 
 
 def with_prices(plans: QuerySet[Plan], currency: str) -> QuerySet[Plan]:
-    """The same plans; `price_of` then asks nobody."""
+    """Prefetches the prices in force, so that `price_of` needs no query."""
     return plans.prefetch_related(Prefetch("prices", queryset=_in_force(currency), to_attr="in_force"))
 
 
 def price_of(plan: Plan) -> Price | None:
-    """The price in force of a plan that came `with_prices`."""
+    """Returns the price in force of a plan that was loaded by `with_prices`."""
     return next(iter(plan.in_force), None)  # type: ignore[attr-defined]
 
 
 def quote_for(plan: Plan, *, currency: str, bandwidth_mb_s: int, storage_gb: int) -> Quote | None:
-    """What the plan with these quantities costs from now on; None where it has no price in this currency yet."""
+    """Returns the current cost of the plan with these quantities; None if it has no price in this currency yet."""
     price = price_at(plan, currency)
     if price is None:
         return None
@@ -89,8 +88,9 @@ def quote_for(plan: Plan, *, currency: str, bandwidth_mb_s: int, storage_gb: int
 
 
 def quotes_of(instances: Iterable[Instance], currency: str) -> dict[str, Quote]:
-    """What each instance costs at its size, by id. Left out are those that cost nothing (failed, deleted), and those
-    whose plan has no price.
+    """Returns the cost of each instance at its size, by id.
+
+    Instances that cost nothing (failed, deleted) and those whose plan has no price are omitted.
     """
     result = [instance for instance in instances if instance.current_phase in COUNTED]
     plans = with_prices(Plan.objects.filter(code__in={instance.plan for instance in result}), currency)
@@ -105,15 +105,16 @@ def quotes_of(instances: Iterable[Instance], currency: str) -> dict[str, Quote]:
 
 
 def complete_until(instance_id: str) -> datetime | None:
-    """What was used before this is in the rows, of every broker of the instance's cluster; None where nobody knows.
+    """Returns the instant up to which usage of all brokers of the instance's cluster is in the rows; None if unknown.
 
-    A broker tells what it counted every `USAGE_INTERVAL_MS`, so what was looked at holds what was used until then.
+    A broker reports its counters every `USAGE_INTERVAL_MS`, so rows are complete up to one interval before the last
+    read.
     """
     return _looked_at(instance_id, Min("updated_at"))
 
 
 def applied_until(instance_id: str) -> datetime | None:
-    """The same of the broker that is known best: rows of others (one that is down) may still be missing before it."""
+    """Returns the instant up to which the most current broker's usage is in the rows; rows of others may be missing."""
     return _looked_at(instance_id, Max("updated_at"))
 
 
@@ -131,7 +132,7 @@ def plan_terms(
     held: str | None = None,
     currency: str | None = None,
 ) -> PlanTerms | None:
-    """`instances.interfaces.PlanCatalogue`: the terms of `plan_for`."""
+    """Implements `instances.interfaces.PlanCatalogue`: returns the terms of `plan_for`."""
     plan = plan_for(code, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, held=held, currency=currency)
     if plan is None:
         return None
@@ -147,26 +148,26 @@ def plan_terms(
 
 
 def with_redemptions(coupons: QuerySet[Coupon]) -> QuerySet[Coupon]:
-    """Each with its `redemptions`, counted for the rows that are shown alone: a join would count all of them first."""
+    """Annotates coupons with `redemptions` by a subquery, so that it is counted only for the rows of the page."""
     of_coupon = Discount.objects.filter(coupon=OuterRef("pk")).order_by().values("coupon")
     count = Subquery(of_coupon.annotate(count=Count("pk")).values("count"))
     return coupons.annotate(redemptions=Coalesce(count, 0))
 
 
 def usage_read_to(cluster_id: str) -> dict[int, int]:
-    """Next offset to be read of each partition of a cluster's usage topic."""
+    """Returns the next offset to read of each partition of a cluster's usage topic."""
     rows = UsageOffset.objects.filter(cluster_id=cluster_id, topic=USAGE_TOPIC)
     return dict(rows.values_list("partition", "next_offset"))
 
 
 def usage_sources() -> list[UsageSource]:
-    """Every cluster that has brokers, as the pipeline reads it: internal addresses and the cluster's own identity."""
+    """Returns the clusters that have brokers as the pipeline reads them: internal addresses and credentials."""
     sources = []
     for cluster in Cluster.objects.prefetch_related("brokers__host"):
         brokers = [broker for broker in cluster.brokers.all() if broker.removed_at is None]
         addresses = [f"{host}:{port}" for host, port in (broker.internal_address for broker in brokers)]
         if addresses:
-            # In the midst of an upgrade, all brokers let in who knows the secret.
+            # During an upgrade to TLS, all brokers accept the shared secret.
             running = [broker for broker in brokers if broker.process_state == ProcessState.RUNNING]
             files = internal_tls.own_files() if all(broker.process_has_tls for broker in running) else None
             sources.append(

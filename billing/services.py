@@ -1,4 +1,4 @@
-"""Writes: the plans and prices a fresh installation sells, and where reading usage begins anew."""
+"""Writes: default plans and prices of a new installation, and resets of usage offsets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db import transaction
 from billing.models import Plan, Price, UsageOffset
 from brokers.contract.usage import USAGE_TOPIC
 
-# (code, name, MB/s, GB, largest MB/s, largest GB, partitions, base/h, per MB/s and h, per GB and h), smallest first.
+# (code, name, MB/s, GB, max. MB/s, max. GB, partitions, base/h, per MB/s and h, per GB and h), smallest plan first.
 DEFAULT_PLANS = (
     ("brook", "Brook", 5, 20, 20, 200, 50, "0.0600", "0.0090", "0.000200"),
     ("stream", "Stream", 20, 100, 60, 1_000, 200, "0.2100", "0.0080", "0.000180"),
@@ -22,7 +22,7 @@ FIRST_PRICE_DATE = datetime(2026, 1, 1, tzinfo=UTC)
 
 @transaction.atomic
 def ensure_default_plans() -> list[Plan]:
-    """Makes the default plans where they are missing; a plan or price that exists is left as the operator set it."""
+    """Creates missing default plans; an existing plan or price is not changed."""
     plans = []
     for position, (code, name, mb_s, gb, mb_s_max, gb_max, partitions, *prices) in enumerate(DEFAULT_PLANS):
         plan, created = Plan.objects.get_or_create(
@@ -51,5 +51,5 @@ def ensure_default_plans() -> list[Plan]:
 
 
 def forget_usage_offset(cluster_id: str, partition: int) -> None:
-    """The log of a partition of `__usage` is about to be made anew: it is read from its beginning."""
+    """Forgets the offset of a partition of `__usage` that is about to be recreated, to read it from its start."""
     UsageOffset.objects.filter(cluster_id=cluster_id, topic=USAGE_TOPIC, partition=partition).delete()

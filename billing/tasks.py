@@ -1,4 +1,4 @@
-"""Celery: the usage pipeline, on a worker of its own so that one Spark session serves all who need it, and invoices."""
+"""Celery tasks of billing. The usage pipeline has a worker of its own, in which all tasks share one Spark session."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 @shared_task(name="billing.run_usage_pipeline")
 def run_usage_pipeline() -> None:
-    """Applies the usage of every cluster. Safe to run twice and at the same time: a cluster has one run at a time."""
+    """Applies the usage of every cluster. Idempotent and safe to run concurrently: a cluster has one run at a time."""
     close_old_connections()
     try:
         catching_up.apply_everywhere()
@@ -40,7 +40,7 @@ def run_usage_pipeline() -> None:
 
 @shared_task(name="billing.issue_invoices")
 def issue_invoices() -> None:
-    """Invoices of the month that is over, as soon as its usage is read. Safe to run twice and at the same time."""
+    """Issues the invoices of the past month as soon as its usage is read. Idempotent and safe to run concurrently."""
     close_old_connections()
     now = timezone.now().astimezone(UTC)
     month_runs.note_closing(closing.close_month(now), now)
@@ -48,42 +48,44 @@ def issue_invoices() -> None:
 
 @shared_task(name=month_runs.TASK)
 def run_for_month(kind: str, month: str, operator_id: str) -> None:
-    """What an operator started on the page that closes a month. Safe to run twice and at the same time."""
+    """Executes a run started on the page that closes a month. Idempotent and safe to run concurrently."""
     close_old_connections()
     month_runs.run(month_runs.RunKind(kind), month, operator_id)
 
 
 @shared_task(name="billing.keep_margins")
 def keep_margins() -> None:
-    """What clusters used, for the operator's page. Safe to run twice and at the same time."""
+    """Stores the resource usage of clusters for the operator's page of margins. Idempotent and safe to run
+    concurrently.
+    """
     close_old_connections()
     margins.keep(timezone.now().astimezone(UTC))
 
 
 @shared_task(name="billing.keep_partitions")
 def keep_partitions() -> None:
-    """Makes partitions of minutes ahead, and drops old ones. Safe to run twice and at the same time."""
+    """Creates future partitions of the minutes table and drops old ones. Idempotent and safe to run concurrently."""
     close_old_connections()
     partitions.look_after(timezone.now())
 
 
 @shared_task(name="billing.forget_counters")
 def forget_counters() -> None:
-    """Forgets counters of brokers' processes that ended long ago. Safe to run twice and at the same time."""
+    """Deletes counters of broker processes that ended long ago. Idempotent and safe to run concurrently."""
     close_old_connections()
     counters.forget(timezone.now())
 
 
 @shared_task(name="billing.watch_budgets")
 def watch_budgets() -> None:
-    """Tells who may see cost when a budget passes a mark. Safe to run twice and at the same time."""
+    """Alerts members who may see costs when a budget passes a threshold. Idempotent and safe to run concurrently."""
     close_old_connections()
     budgets.evaluate(timezone.now().astimezone(UTC))
 
 
 @shared_task(name="billing.evaluate_alert_rules")
 def evaluate_alert_rules() -> None:
-    """Rules fire and are resolved. Safe to run twice and at the same time."""
+    """Evaluates alert rules, which fire or resolve. Idempotent and safe to run concurrently."""
     close_old_connections()
     now = timezone.now()
     evaluating.evaluate(now)
@@ -93,7 +95,7 @@ def evaluate_alert_rules() -> None:
 
 @shared_task(name="billing.send_mails")
 def send_mails() -> None:
-    """Sends what budgets and alerts have to tell. Safe to run twice and at the same time."""
+    """Sends mails of budgets and alerts that are due. Idempotent and safe to run concurrently."""
     close_old_connections()
     now = timezone.now()
     outbox.send_due(now, budgets=budgets.send_mail, alerts=alert_mails.send)
@@ -101,7 +103,7 @@ def send_mails() -> None:
 
 @shared_task(name="billing.deliver_webhooks")
 def deliver_webhooks() -> None:
-    """Sends what is due, and forgets what is over since long ago. Safe to run twice and at the same time."""
+    """Delivers webhooks that are due and deletes old deliveries. Idempotent and safe to run concurrently."""
     close_old_connections()
     now = timezone.now()
     delivering.deliver(now)
@@ -110,29 +112,30 @@ def deliver_webhooks() -> None:
 
 @shared_task(name="billing.dun")
 def dun() -> None:
-    """Reminds of overdue invoices, suspends and resumes tenants for them. Safe to run twice and at the same time."""
+    """Sends reminders of overdue invoices; suspends and resumes tenants. Idempotent and safe to run concurrently."""
     close_old_connections()
     dunning.dun(timezone.now())
 
 
 @shared_task(name="billing.stop_idle")
 def stop_idle() -> None:
-    """Warns of idle stops, and stops instances that nobody uses. Safe to run twice, and at the same time."""
+    """Announces idle stops and stops unused instances. Idempotent and safe to run concurrently."""
     close_old_connections()
     idle.watch()
 
 
 @shared_task(name="billing.run_archives")
 def run_archives() -> None:
-    """Archives that are due. Safe to run twice and at the same time: a cluster has one run at a time."""
+    """Runs archives that are due. Idempotent and safe to run concurrently: a cluster has one run at a time."""
     close_old_connections()
     running.run_due(catching_up.spark_session, timezone.now())
 
 
 @shared_task(name="billing.look_after_lake")
 def look_after_lake() -> None:
-    """Merges files of days that are over, and works yesterday out again, and one earlier day that nobody did; what
-    differs is logged as an error.
+    """Merges files of past days, and reconciles yesterday and one earlier day without an outcome.
+
+    Differences are logged as errors.
     """
     close_old_connections()
     place, today = open_lake(settings.LAKE_URL), timezone.now().astimezone(UTC).date()

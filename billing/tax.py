@@ -1,4 +1,4 @@
-"""Writes: changes of a tenant's rate of tax, by operators."""
+"""Writes: changes of a tenant's tax rate by operators."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tenants.choices import Scope
 from tenants.errors import Conflict, Invalid, Message
 from tenants.models import Tenant
 
-# Of a tenant, in all time.
+# Maximum number of changes of one tenant, past and future.
 TAX_CHANGES_MAX = 100
 
 
 def changes_of(tenant: Tenant) -> QuerySet[TaxChange]:
-    """All changes of a tenant, those to come as well."""
+    """Returns all changes of a tenant, including future ones."""
     return TaxChange.objects.filter(tenant=tenant)
 
 
 def check(tenant: Tenant, effective_from: datetime, percent: Decimal) -> None:
-    """Raises `Invalid` where hours that were invoiced would be taxed otherwise, or there are too many changes."""
+    """Raises `Invalid` if the change would affect invoiced hours, duplicates another one or exceeds the limit."""
     _check_not_invoiced(tenant, effective_from)
     if percent and BillingProfile.objects.filter(tenant=tenant, reverse_charge=True).exists():
         text = gettext_noop("The tenant is invoiced by reverse charge, which is without tax.")
@@ -41,11 +41,11 @@ def check(tenant: Tenant, effective_from: datetime, percent: Decimal) -> None:
 
 @transaction.atomic
 def add(*, acting: Actor, tenant: Tenant, effective_from: datetime, percent: Decimal) -> TaxChange:
-    """Adds a rate that is in force from an instant on.
+    """Adds a tax rate that is in force from an instant on.
 
     Raises:
-        Invalid: hours before the end of the tenant's last invoice would be taxed otherwise, there are too many
-            changes, or the percentage is none.
+        Invalid: the change affects hours before the end of the tenant's last invoice, there are too many changes, or
+            the percentage is invalid.
     """
     access.require(acting, Scope.OPERATOR)
     locked = Tenant.objects.select_for_update().get(pk=tenant.pk)
@@ -62,10 +62,10 @@ def add(*, acting: Actor, tenant: Tenant, effective_from: datetime, percent: Dec
 
 @transaction.atomic
 def remove(*, acting: Actor, change: TaxChange) -> None:
-    """Takes a change back, as long as none of its hours was invoiced.
+    """Removes a change, as long as none of its hours was invoiced.
 
     Raises:
-        Conflict: some were.
+        Conflict: some of its hours were invoiced.
     """
     access.require(acting, Scope.OPERATOR)
     locked = Tenant.objects.select_for_update().get(pk=change.tenant_id)

@@ -1,4 +1,4 @@
-"""Console pages of billing; those about one instance stand under its address."""
+"""Console pages of billing; pages about one instance have its address as prefix."""
 
 from __future__ import annotations
 

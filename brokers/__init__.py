@@ -1,1 +1,3 @@
-"""The fleet: clusters, hosts, broker processes, placement, agent, reconciler; `brokers.engine` is the broker itself."""
+"""Fleet of clusters, hosts and broker processes with placement, agent and reconciler; `brokers.engine` is
+the broker.
+"""

@@ -1,4 +1,4 @@
-"""The fleet in the operator panel: clusters, hosts, brokers with their health, and where instances live."""
+"""Fleet in the operator panel: clusters, hosts, brokers with their health, and placements of instances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Brokers' place in Django: it plugs the data plane, observation, capacity and the reconciler into interfaces below."""
+"""Django application of brokers: plugs data plane, monitoring, capacity and reconciler into interfaces of
+lower apps.
+"""
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _

@@ -1,4 +1,4 @@
-"""The closed sets of words of this app, with their labels."""
+"""Enumerations of this app with their labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ClusterKind(models.TextChoices):
 
 
 class ClusterState(models.TextChoices):
-    """Life of a cluster. Instances are placed on one that is ready."""
+    """Life cycle of a cluster. Instances are placed on ready clusters."""
 
     FORMING = "forming", _("Being formed")
     READY = "ready", _("Ready")
@@ -42,7 +42,7 @@ class FleetOperationType(models.TextChoices):
 
 
 class FleetStep(models.TextChoices):
-    """Steps of fleet operations, in the order in which they are done."""
+    """Steps of fleet operations in order."""
 
     ACCEPTED = "accepted", _("Request accepted")
     BROKERS_ADDED = "brokers_added", _("Brokers added")
@@ -72,14 +72,14 @@ FLEET_STEPS_OF: dict[FleetOperationType, tuple[FleetStep, ...]] = {
 
 
 class WantedState(models.TextChoices):
-    """What the operator wants of a broker process; the agent of its host makes it so."""
+    """Wanted state of a broker process, which the agent of its host establishes."""
 
     RUNNING = "running", _("Running")
     STOPPED = "stopped", _("Stopped")
 
 
 class ProcessState(models.TextChoices):
-    """What the agent sees of the process."""
+    """State of the process as observed by the agent."""
 
     UNKNOWN = "unknown", _("Unknown")
     STARTING = "starting", _("Starting")
@@ -90,7 +90,7 @@ class ProcessState(models.TextChoices):
 
 
 class Health(models.TextChoices):
-    """What an operator has to know about a broker, from both looks."""
+    """Health of a broker for operators, from the agent's and the broker's own reports."""
 
     HEALTHY = "healthy", _("Healthy")
     DISK_OFFLINE = "disk_offline", _("A disk is offline")
@@ -107,7 +107,7 @@ class RebalanceKind(models.TextChoices):
 
 
 class RebalanceState(models.TextChoices):
-    """A plan is shown first; what runs can be paused, undone, or given up where it is."""
+    """State of a rebalance. A plan is reviewed first; a running one can be paused, undone or abandoned."""
 
     PLANNED = "planned", _("Planned")
     RUNNING = "running", _("Running")
@@ -121,7 +121,7 @@ class RebalanceState(models.TextChoices):
 
 
 class RebalanceStep(models.TextChoices):
-    """Where a rebalance is, in the order of its steps."""
+    """Steps of a rebalance in order."""
 
     HOMES = "homes", _("Ports for instances on other brokers")
     MOVES = "moves", _("Moving partitions")
@@ -140,7 +140,7 @@ class ReassignmentState(models.TextChoices):
 
 
 class DataLoss(models.TextChoices):
-    """What of a partition is gone with a lost broker, where nobody else has all of it."""
+    """Data loss of a partition with a lost broker, if no other broker has all of it."""
 
     NOTHING = "", _("Nothing")
     SOME = "some", _("What its other replicas had not copied")

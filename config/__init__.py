@@ -1,1 +1,1 @@
-"""The ground the apps stand on: settings, routes, embedded services and the supervisor behind `manage.py up`."""
+"""Basis of the apps: settings, routes, embedded services and the supervisor behind `manage.py up`."""

@@ -1,4 +1,4 @@
-"""The ground as a Django app: it carries commands, system checks and the limits of web, no models."""
+"""Django app of this package: commands, system checks and limits of the web server, no models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 
 class GroundConfig(AppConfig):
-    """Makes sure the Celery application exists wherever a task may be sent from."""
+    """Ensures that the Celery application exists in every process that may send a task."""
 
     name = "config"
     label = "ground"

@@ -1,7 +1,7 @@
-"""Celery's beat as it has to be where everything lost is made good by what comes round.
+"""Celery beat, on whose periodic tasks the repair of lost work depends.
 
-Two things would end that in silence: a clock that is set back, until it has caught up, and the death of beat's process,
-of which the worker that started it takes no notice.
+Two faults would stop it silently: a clock that is set back, until it has caught up, and the death of beat's process,
+which the worker that started it ignores.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ EXIT_WITHOUT_BEAT = 70
 
 
 class Scheduler(PersistentScheduler):
-    """Counts on from the present where the clock was set back, since its last tick or while nothing ran."""
+    """Scheduler that continues from the present if the clock was set back, between ticks or while nothing ran."""
 
     def tick(self, *args: Any, **options: Any) -> float:
-        """One round; returns the seconds until the next one."""
+        """Runs one tick; returns the seconds until the next one."""
         self._follow_the_clock()
         return float(super().tick(*args, **options))
 
@@ -32,11 +32,11 @@ class Scheduler(PersistentScheduler):
             now = entry.default_now()
             if entry.last_run_at > now:
                 entry.last_run_at = now
-                self._heap = None  # its instants are of the time that is no more
+                self._heap = None  # its instants were computed with the former clock
 
 
 class BeatWatch(bootsteps.StartStopStep):
-    """Ends a worker whose beat has died; whoever looks after the worker starts both again."""
+    """Ends a worker whose beat has died; its supervisor restarts both."""
 
     requires = ("celery.worker.components:Timer", "celery.worker.components:Beat")
 
@@ -55,7 +55,7 @@ class BeatWatch(bootsteps.StartStopStep):
             self._entry.cancel()
 
     def check(self, worker: Any) -> None:
-        """Whether beat lives."""
+        """Stops the worker if beat is dead."""
         if not worker.beat.is_alive():
             logger.error("beat has died; the worker ends, to be started again with another")
             state.should_stop = EXIT_WITHOUT_BEAT

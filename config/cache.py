@@ -1,10 +1,9 @@
-"""The cache, which may be lost: without Redis every look-up is a miss and every write is dropped.
+"""Cache that tolerates loss: without Redis every read is a miss and every write is dropped.
 
-Values are JSON, never pickle: whoever writes into Redis must not be able to have us run something. Keys and values have
-a largest size, whatever a tenant's names and documents are like.
+Values are JSON, never pickle, so that write access to Redis does not allow code execution. Keys and values have a
+maximum size, regardless of tenants' names and documents.
 
-Sign-in limits and cached pages live here. Losing them degrades; a page that fails because a counter could not be read
-would be worse.
+It holds sign-in limits and cached pages. Losing them degrades the service; failing pages would be worse.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from tenants import cached_values
 
 logger = logging.getLogger(__name__)
 
-REST_S = 5.0  # after a failure Redis is left alone this long: a dead server costs one timeout, not one per call
+REST_S = 5.0  # pause after a failure: an outage costs one timeout, not one per call
 
 KEY_CHARS_MAX = 250
 
-cached_values.cacheable(SearchResult)  # the operator panel keeps what was searched for
+cached_values.cacheable(SearchResult)  # the operator panel caches search results
 
 
 class JsonSerializer:
-    """Integers as they are, so that Redis can count them; everything else as `cached_values` writes it."""
+    """Serialises integers natively, so that Redis can count them, and all other values by `cached_values`."""
 
     def dumps(self, value: Any) -> int | bytes:
         return value if type(value) is int else cached_values.dumps(value)
@@ -43,7 +42,7 @@ class JsonSerializer:
 
 
 def bounded_key(key: str, key_prefix: str, version: int) -> str:
-    """Django's key; a long one by its hash."""
+    """Returns Django's key; a long one is replaced by its hash."""
     made = f"{key_prefix}:{version}:{key}"
     if len(made) <= KEY_CHARS_MAX:
         return made
@@ -51,7 +50,7 @@ def bounded_key(key: str, key_prefix: str, version: int) -> str:
 
 
 class ForgivingRedisCache(RedisCache):
-    """Django's Redis cache that answers "not there" where Redis does not answer, or answers what nobody can read."""
+    """Django's Redis cache that reports a miss if Redis does not answer or returns an unreadable value."""
 
     _resting_until_s = 0.0
 
@@ -82,7 +81,7 @@ class ForgivingRedisCache(RedisCache):
         return bool(self._forgiving("has_key", False, key, version))
 
     def add(self, key: str, value: Any, *args: Any, **options: Any) -> bool:
-        """True without Redis: `add` is used as a lock, and a lock nobody else can hold is free."""
+        """Returns True without Redis: `add` is used as a lock, and a lock that nobody else can hold is free."""
         return bool(self._forgiving("add", True, key, value, *args, **options))
 
     def set(self, key: str, value: Any, *args: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""The Celery application: `celery -A config.celery worker`."""
+"""Celery application: `celery -A config.celery worker`."""
 
 from __future__ import annotations
 

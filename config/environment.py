@@ -1,7 +1,7 @@
-"""Where the outside world is: addresses, secrets and places, read from the environment or from the state directory.
+"""Addresses, secrets and paths, read from environment variables or the state directory.
 
-`manage.py up` writes the addresses of what it started to `<state dir>/services.json`; any other command run against
-the same state directory finds them there. A variable of the environment always wins.
+`manage.py up` writes the addresses of services it started to `<state dir>/services.json`, where other commands with the
+same state directory find them. An environment variable always has precedence.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ SERVICES_FILE = "services.json"
 SECRETS_DIR = "secrets"
 TLS_DIR = "tls"
 INTERNAL_TLS_DIR = "internal_tls"
-# Which of our programs this is, by which it finds its certificate.
+# Names the program of this process, which determines its certificate.
 PROCESS_VARIABLE = "PENSTOCK_PROCESS"
-# Of an external ZooKeeper that is spoken to under TLS.
+# Variables for an external ZooKeeper with TLS.
 ZOOKEEPER_CA_FILE = "PENSTOCK_ZOOKEEPER_CA_FILE"
 ZOOKEEPER_CONTROL_CERTIFICATE_FILE = "PENSTOCK_ZOOKEEPER_CONTROL_CERTIFICATE_FILE"
 ZOOKEEPER_BROKER_CERTIFICATE_FILE = "PENSTOCK_ZOOKEEPER_BROKER_CERTIFICATE_FILE"
 SECRET_BYTES = 48
-NUMBER_MAX = 1_000_000  # of hours, days or minutes: a time that far away still has a date
+NUMBER_MAX = 1_000_000  # of hours, days or minutes: such a time still has a date
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 
 
 def state_dir() -> Path:
-    """The directory that holds everything a run leaves behind (`PENSTOCK_STATE_DIR`, default `var/` of the clone)."""
+    """Returns the directory for all persistent state (`PENSTOCK_STATE_DIR`, by default `var/` of the clone)."""
     return Path(os.environ.get("PENSTOCK_STATE_DIR") or BASE_DIR / "var").resolve()
 
 
 def written_addresses(directory: Path) -> dict[str, str]:
-    """What `manage.py up` wrote about the services it started for this state directory; empty when it never ran."""
+    """Returns the addresses that `manage.py up` wrote for this state directory; empty if it never ran."""
     file = directory / SERVICES_FILE
     if not file.exists():
         return {}
     try:
         body = json.loads(file.read_text(encoding="utf-8"))
     except ValueError:
-        body = {}  # torn by a power cut; the next start writes it anew
+        body = {}  # truncated by a power failure; the next start rewrites it
     return {str(key): str(value) for key, value in body.items()} if isinstance(body, dict) else {}
 
 
 def read_secret(directory: Path, name: str) -> str | None:
-    """A secret kept in the state directory, or None when there is none."""
+    """Returns a secret of the state directory, or None."""
     file = directory / SECRETS_DIR / name
     return file.read_text(encoding="ascii").strip() if file.exists() else None
 
 
 def ensure_secret(directory: Path, name: str, *, prefix: str = "") -> Path:
-    """The file of a secret, generated once, readable by its owner only."""
+    """Returns the file of a secret, which is generated once and readable by its owner only."""
     folder = directory / SECRETS_DIR
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = folder / name
-    if not file.exists() or not file.stat().st_size:  # an empty one is what a power cut left: nobody was given it
+    if not file.exists() or not file.stat().st_size:  # empty after a power failure: nobody got it
         draft = folder / f".{name}.{os.getpid()}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as stream:
@@ -72,16 +72,16 @@ def ensure_secret(directory: Path, name: str, *, prefix: str = "") -> Path:
 
 
 def flag(name: str, *, default: bool) -> bool:
-    """A yes/no variable of the environment."""
+    """Returns a boolean environment variable."""
     value = os.environ.get(name)
     return default if value is None else value.strip().lower() in TRUE_WORDS
 
 
 def positive(name: str, default: float) -> float:
-    """A number above zero out of the environment.
+    """Returns a positive number from an environment variable.
 
     Raises:
-        ValueError: it says what to write instead.
+        ValueError: the message states what to write instead.
     """
     word = os.environ.get(name, "").strip()
     if not word:
@@ -96,7 +96,7 @@ def positive(name: str, default: float) -> float:
 
 
 def https_template(variable: str) -> str:
-    """Address with placeholders in braces that a variable names; empty where it is not set. Raises `ValueError`."""
+    """Returns an https URL template from a variable; empty if it is not set. Raises `ValueError`."""
     text = os.environ.get(variable, "")
     if text and not (text.startswith("https://") and text.isascii() and text.isprintable() and " " not in text):
         raise ValueError(f"{variable} must be an address that begins with https://, not {text!r}")
@@ -104,10 +104,10 @@ def https_template(variable: str) -> str:
 
 
 def whole_days(name: str, default: int, *, least: int) -> int:
-    """A number of days out of the environment, `least` or more.
+    """Returns a number of days from an environment variable, at least `least`.
 
     Raises:
-        ValueError: it says what to write instead.
+        ValueError: the message states what to write instead.
     """
     days = positive(name, default)
     if days < least or days != int(days):
@@ -116,19 +116,19 @@ def whole_days(name: str, default: int, *, least: int) -> int:
 
 
 def trusted_proxies() -> tuple[Network, ...]:
-    """The proxies whose word about a client's address counts (`PENSTOCK_TRUSTED_PROXIES`).
+    """Returns the proxies trusted to report client addresses (`PENSTOCK_TRUSTED_PROXIES`).
 
     Raises:
-        ValueError: it says what to write instead.
+        ValueError: the message states what to write instead.
     """
     return named_networks("PENSTOCK_TRUSTED_PROXIES")
 
 
 def named_networks(variable: str) -> tuple[Network, ...]:
-    """Addresses and networks that a variable names; none by default.
+    """Returns addresses and networks from a variable; none by default.
 
     Raises:
-        ValueError: it says what to write instead.
+        ValueError: the message states what to write instead.
     """
     try:
         return networks(os.environ.get(variable, ""))
@@ -137,10 +137,10 @@ def named_networks(variable: str) -> tuple[Network, ...]:
 
 
 def internal_security() -> str:
-    """How our own processes know each other (`PENSTOCK_INTERNAL_SECURITY`).
+    """Returns how our processes authenticate each other (`PENSTOCK_INTERNAL_SECURITY`).
 
     Raises:
-        ValueError: it says what to write instead.
+        ValueError: the message states what to write instead.
     """
     word = os.environ.get("PENSTOCK_INTERNAL_SECURITY") or process_identity.MUTUAL_TLS
     if word not in process_identity.SECURITIES:
@@ -151,7 +151,7 @@ def internal_security() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Addresses and secrets the settings are made from."""
+    """Addresses and secrets as input of the settings."""
 
     state_dir: Path
     secret_key: str
@@ -161,7 +161,7 @@ class Environment:
     zookeeper_url: str
     spark_master: str
     lake_url: str
-    # None: tenants keep no archives on our disks.
+    # None: archives on local disks are not offered.
     archive_root: Path | None
     public_url: str
     control_secret_file: Path
@@ -169,18 +169,19 @@ class Environment:
     internal_security: str
     internal_tls_dir: Path
     internal_certificate_file: Path
-    # "" where ZooKeeper has no access lists.
+    # "" if ZooKeeper has no ACLs.
     zookeeper_control_file: str
     zookeeper_broker_file: str
-    # "" where it is spoken to in the clear, or its servers ask for no certificate.
+    # "" without TLS, or if its servers request no client certificate.
     zookeeper_ca_file: str
     zookeeper_control_certificate_file: str
     zookeeper_broker_certificate_file: str
 
     @property
     def celery_broker_url(self) -> str:
-        """Redis' address as Celery spells it: that of a unix socket has another scheme, and another word for `db`. TLS
-        is spoken only where it is told what to ask of the server's certificate.
+        """Redis' address in Celery's form: unix sockets have another scheme and another parameter for `db`.
+
+        TLS requires explicit options for verifying the server's certificate.
         """
         parts = urlsplit(self.redis_url)
         if parts.scheme == "rediss":
@@ -194,7 +195,7 @@ class Environment:
 
     @classmethod
     def read(cls) -> Environment:
-        """Environment first, then what `manage.py up` wrote, then loopback defaults."""
+        """Reads environment variables, then the addresses written by `manage.py up`, then loopback defaults."""
         directory = state_dir()
         written = written_addresses(directory)
 
@@ -202,7 +203,7 @@ class Environment:
             return os.environ.get(name) or written.get(name) or default
 
         def of_zookeeper(name: str) -> str:
-            # What was written belongs to the ZooKeeper that was written beside it.
+            # Written values belong to the ZooKeeper that was written with them.
             is_written = os.environ.get("ZOOKEEPER_URL") in (None, "", written.get("ZOOKEEPER_URL"))
             return os.environ.get(name) or (written.get(name, "") if is_written else "")
 

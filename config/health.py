@@ -1,4 +1,4 @@
-"""What a load balancer and a monitoring system ask the web process."""
+"""Endpoints for load balancers and monitoring."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PROBE_TIMEOUT_S = 1.0
 @never_cache
 @require_safe
 def healthz(_request: HttpRequest) -> JsonResponse:
-    """Alive: the process answers. Says nothing about what it depends on."""
+    """Liveness: the process answers, regardless of its dependencies."""
     return JsonResponse({"status": "ok"})
 
 
 @never_cache
 @require_safe
 def readyz(_request: HttpRequest) -> JsonResponse:
-    """Ready: PostgreSQL answers. Redis and ZooKeeper are reported, but pages work (degraded) without them."""
+    """Readiness: PostgreSQL answers. Redis and ZooKeeper are reported, but pages work (degraded) without them."""
     required = {"postgres": _reason(_ask_postgres)}
     optional = {"redis": _reason(_ask_redis), "zookeeper": _reason(_ask_zookeeper)}
     reasons = [f"{name}: {reason}" for name, reason in required.items() if reason]

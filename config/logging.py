@@ -1,4 +1,4 @@
-"""Log lines: structured, one line each, and never a secret in them."""
+"""Structured log lines without secrets."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import structlog
 
 REDACTED = "[redacted]"
 SECRET_KEYS = re.compile(r"password|passwd|secret|token|authorization|cookie|csrf|api_key|sasl", re.IGNORECASE)
-# Credentials that ride inside a text: our own tokens and invitation links, the sign-in library's links, bearer headers,
-# the user part of an URL.
+# Credentials inside texts: our tokens and invitation links, the sign-in library's links, bearer headers, user info of
+# URLs.
 SECRET_TEXTS = (
     (re.compile(r"\b(ps[ti]_)[A-Za-z0-9_-]{8,}"), rf"\1{REDACTED}"),
     (re.compile(r"(/(?:reset/key|confirm-email)/)[^/\s'\"?]+"), rf"\1{REDACTED}"),
@@ -25,7 +25,7 @@ Event = dict[str, Any]
 
 
 def redact(_logger: object, _method: str, event: Event) -> Event:
-    """A structlog processor: blanks values whose key names a secret, and credentials inside texts."""
+    """Structlog processor that redacts values under secret keys, and credentials inside texts."""
     return {key: value if key == "exc_info" else _clean(key, value) for key, value in event.items()}
 
 
@@ -37,7 +37,7 @@ def _clean(key: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_clean(key, inner) for inner in value]
     if not isinstance(value, PLAIN):
-        value = repr(value)  # a request, say, whose address may hold an invitation's secret
+        value = repr(value)  # for example a request, whose URL may contain an invitation's secret
     if isinstance(value, str):
         for pattern, replacement in SECRET_TEXTS:
             value = pattern.sub(replacement, value)
@@ -45,13 +45,13 @@ def _clean(key: str, value: Any) -> Any:
 
 
 def without_traceback(record: logging.LogRecord) -> bool:
-    """A filter for what strangers cause: the line tells what they sent, a traceback only our own way to it."""
+    """Filter for errors caused by strangers: removes the traceback, which shows only our code."""
     record.exc_info = None
     return True
 
 
 def logging_settings(*, level: str, as_json: bool) -> dict[str, Any]:
-    """The `LOGGING` dictionary: standard and structlog loggers end in the same line format on stderr."""
+    """Returns the `LOGGING` dictionary: standard and structlog loggers write the same format to stderr."""
     before: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
@@ -61,7 +61,7 @@ def logging_settings(*, level: str, as_json: bool) -> dict[str, Any]:
     renderer: Any = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=False)
     after: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if as_json:
-        after.append(structlog.processors.format_exc_info)  # before redaction: a traceback is a text like any other
+        after.append(structlog.processors.format_exc_info)  # before redaction, so that tracebacks are redacted, too
     after.append(redact)
     structlog.configure(
         processors=[*before, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

@@ -1,4 +1,4 @@
-"""Who asks, as trusted proxies tell it; and headers that tell a browser what a page of ours may do."""
+"""Middleware that determines client addresses behind trusted proxies, and sets browser security headers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from config.web.addresses import client_address, is_trusted, parse_address
 
 Handler = Callable[[HttpRequest], HttpResponse]
 
-# Everything comes from this origin: there is no CDN, no inline script and no eval on a tenant's page.
+# All resources come from this origin: tenants' pages use no CDN, inline script or eval.
 STRICT_POLICY = {
     "default-src": "'self'",
     "img-src": "'self' data:",
@@ -22,8 +22,8 @@ STRICT_POLICY = {
     "form-action": "'self'",
     "frame-ancestors": "'none'",
 }
-# The API browser (inline start-up script and styles) is other people's page; it gets what it needs and nothing from
-# outside. So does the operator panel: Alpine evaluates expressions in attributes, and the style elements are named.
+# The API browser (with inline start-up script and styles) is third-party code; it may load nothing from outside. So is
+# the operator panel: Alpine evaluates expressions in attributes, and its style elements are listed by digest.
 THIRD_PARTY_PAGES = STRICT_POLICY | {
     "script-src": "'self' 'unsafe-inline' 'unsafe-eval'",
     "style-src": "'self' 'unsafe-inline'",
@@ -35,11 +35,11 @@ PERMISSIONS_POLICY = "camera=(), geolocation=(), microphone=(), payment=(), usb=
 
 
 def policy_text(policy: dict[str, str]) -> str:
-    """The value of a Content-Security-Policy header."""
+    """Returns the value of a Content-Security-Policy header."""
     return "; ".join(f"{directive} {sources}" for directive, sources in policy.items())
 
 
-# What a proxy says of the client and the address it asked for; nobody else's word about these is believed.
+# Headers about client and host that only trusted proxies may set.
 FORWARDED_HEADERS = (
     "HTTP_FORWARDED",
     "HTTP_X_FORWARDED_FOR",
@@ -51,7 +51,7 @@ FORWARDED_HEADERS = (
 
 
 class ClientAddressMiddleware:
-    """Makes `REMOTE_ADDR` the client's address, once, for sign-in, rate limits, audit rows and allauth alike."""
+    """Sets `REMOTE_ADDR` to the client's address, for sign-in, rate limits, audit rows and allauth."""
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
@@ -67,13 +67,13 @@ class ClientAddressMiddleware:
 
 @cache
 def operator_policy() -> str:
-    """The policy of the operator panel. Not made before the first page: its templates are read for it."""
+    """Returns the policy of the operator panel. Created with the first page, because it reads the panel's templates."""
     styles = " ".join(f"'{digest}'" for digest in style_digests())
     return policy_text(STRICT_POLICY | {"script-src": "'self' 'unsafe-eval'", "style-src": f"'self' {styles}"})
 
 
 class SecurityHeadersMiddleware:
-    """Adds the content security policy and the permissions policy to every answer."""
+    """Adds the content security policy and the permissions policy to every response."""
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
@@ -81,7 +81,7 @@ class SecurityHeadersMiddleware:
         self.third_party = policy_text(THIRD_PARTY_PAGES)
 
     def policy_of(self, path: str) -> str:
-        """The policy of a page."""
+        """Returns the policy of a page."""
         if path.startswith(OPERATOR_PREFIX):
             return operator_policy()
         return self.third_party if path.startswith(THIRD_PARTY_PREFIX) else self.strict

@@ -1,4 +1,4 @@
-"""The style elements that Unfold writes into the operator panel's pages, by digest: no other one counts."""
+"""Digests of the style elements that Unfold writes into the operator panel's pages; others are not allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STYLE = re.compile(r"<style[^>]*>(.*?)</style>", re.DOTALL)
 
 
 def style_digests() -> list[str]:
-    """`sha256-…` of each, as a content security policy names them."""
+    """Returns `sha256-…` of each style element for the content security policy."""
     site: Any = admin.site
     request = HttpRequest()
     values = {
@@ -29,7 +29,7 @@ def style_digests() -> list[str]:
 
 
 def _styles(name: str, values: dict[str, Any]) -> list[str]:
-    """The text of the style elements of a template, drawn with what is the same on every page."""
+    """Renders the style elements of a template, which do not depend on the page."""
     template: Any = get_template(name)
     source, engine = template.template.source, Engine.get_default()
     return [Template(text, engine=engine).render(Context(values)) for text in _STYLE.findall(source)]

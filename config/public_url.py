@@ -1,4 +1,4 @@
-"""The console's address as others reach it: what links in mails begin with."""
+"""Public URL of the console, the prefix of links in mails."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
 
 
 def is_loopback(public_url: str) -> bool:
-    """Whether only this machine reaches that address."""
+    """True if only this machine reaches that URL."""
     return (urlsplit(public_url).hostname or "localhost") in LOOPBACK
 
 
 def problem(public_url: str, further_hosts: Iterable[str]) -> str | None:
-    """Why web may not be served to these hosts under that address; None when it may.
+    """Returns why the web server must not serve these hosts with that URL; None if it may.
 
-    A mail with a link to 127.0.0.1 is useless to who gets it, and one made from the Host of a request leads wherever
-    that request's sender wants.
+    A link to 127.0.0.1 in a mail is useless, and a link derived from a request's Host leads wherever its sender wants.
     """
     beyond = sorted(host for host in further_hosts if host and host not in LOOPBACK)
     if beyond and is_loopback(public_url):
@@ -30,13 +29,13 @@ def problem(public_url: str, further_hosts: Iterable[str]) -> str | None:
 
 
 def further_hosts() -> list[str]:
-    """What `PENSTOCK_ALLOWED_HOSTS` names."""
+    """Returns the hosts of `PENSTOCK_ALLOWED_HOSTS`."""
     return [host.strip() for host in os.environ.get("PENSTOCK_ALLOWED_HOSTS", "").split(",") if host.strip()]
 
 
 @register(Tags.security)
 def public_url_is_set(app_configs: Sequence[Any] | None = None, **_: Any) -> list[CheckMessage]:
-    """A system check: beyond loopback the public URL is set."""
+    """System check that the public URL is set if the console is reachable beyond loopback."""
     from django.conf import settings
 
     message = problem(settings.PUBLIC_URL, further_hosts())
@@ -46,7 +45,7 @@ def public_url_is_set(app_configs: Sequence[Any] | None = None, **_: Any) -> lis
 
 @register(Tags.security, deploy=True)
 def mail_is_configured(app_configs: Sequence[Any] | None = None, **_: Any) -> list[CheckMessage]:
-    """A system check for a deployment: without mail nobody proves an address, and passwords cannot be set anew."""
+    """System check of a deployment: without mail, addresses are not verified and passwords cannot be reset."""
     from django.conf import settings
 
     if settings.MAIL_IS_CONFIGURED or is_loopback(settings.PUBLIC_URL):

@@ -1,6 +1,6 @@
-"""What Celery beat starts, and how often. Every task is safe to run twice.
+"""Schedule of Celery beat. All tasks are idempotent.
 
-An entry expires when the next one is due: after a pause of the worker there is no crowd of old ones.
+An entry expires when the next one is due, so that a pause of the worker does not accumulate old entries.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ARCHIVES_EVERY_S = 30
 
 
 def every(seconds: int, task: str, *, queue: str = "penstock") -> dict[str, Any]:
-    """One entry of the schedule."""
+    """Returns one entry of the schedule."""
     return {"task": task, "schedule": float(seconds), "options": {"queue": queue, "expires": seconds}}
 
 

@@ -1,7 +1,7 @@
-"""Sessions in PostgreSQL, asked for only by keys that we could have given out, and ended when idle or old.
+"""Sessions in PostgreSQL, looked up by well-formed keys only, with idle and absolute timeouts.
 
-A row is read with each request that asks who it is from, as before; when it was last seen stands in that row
-(`tenants.models.Session`) and is written once a minute at most (`tenants.sessions.note_seen`).
+A row is read with each request that uses the session; it also contains the last use (`tenants.models.Session`), which
+is written at most once a minute (`tenants.sessions.note_seen`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ KEY_CHARS = frozenset(VALID_KEY_CHARS)
 
 
 class SessionStore(DatabaseSessions):
-    """A cookie may hold anything, U+0000 included, which PostgreSQL refuses: that is nobody's session, not a crash."""
+    """Session store that treats malformed cookies as unknown: PostgreSQL refuses U+0000, for example."""
 
-    row: Any = None  # as it was read or made
+    row: Any = None  # row as it was read or created
 
     @classmethod
     def get_model_class(cls) -> Any:
-        from tenants.models import Session  # apps are not ready when settings name this module
+        from tenants.models import Session  # apps are not ready when the settings name this module
 
         return Session
 
@@ -44,7 +44,9 @@ class SessionStore(DatabaseSessions):
         return row
 
     def save(self, must_create: bool = False) -> None:
-        """Insert, or change what a request changed: never a row that was ended meanwhile, and never its end."""
+        """Inserts or updates the session; never restores a row that was deleted meanwhile, and never
+        extends its end.
+        """
         if self.session_key is None:
             self.create()
             return
@@ -73,7 +75,7 @@ class SessionStore(DatabaseSessions):
 
 
 def _beginning(*, is_signed_in: bool) -> dict[str, Any]:
-    """From when on a session counts, and when it ends whatever is done with it."""
+    """Returns the start and the absolute end of a session."""
     now = timezone.now()
     hours = settings.SESSION_DAYS_MAX * 24 if is_signed_in else ANONYMOUS_SESSION_HOURS_MAX
     return {"created_at": now, "last_seen_at": now, "expire_date": now + timedelta(hours=hours)}

@@ -1,4 +1,4 @@
-"""Django settings: everything that differs between places comes in through `config.environment`."""
+"""Django settings. All differences between installations are read by `config.environment`."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ from tenants import limits as tenants_limits
 
 ENVIRONMENT = Environment.read()
 
-# Where things are. Other apps read these names, never the environment.
+# Addresses and paths. Other apps use these names and never read environment variables.
 STATE_DIR = ENVIRONMENT.state_dir
 PUBLIC_URL = ENVIRONMENT.public_url
 PUBLIC_URL_IS_LOOPBACK = is_loopback(PUBLIC_URL)
 REDIS_URL = ENVIRONMENT.redis_url
-ZOOKEEPER_URL = ENVIRONMENT.zookeeper_url  # host:port[,host:port]; the cluster's chroot comes after it
-ZOOKEEPER_CONTROL_FILE = ENVIRONMENT.zookeeper_control_file  # a file with user:password each, or "" for neither
+ZOOKEEPER_URL = ENVIRONMENT.zookeeper_url  # host:port[,host:port]; the cluster's chroot is appended
+ZOOKEEPER_CONTROL_FILE = ENVIRONMENT.zookeeper_control_file  # files with user:password, or "" for both
 ZOOKEEPER_BROKER_FILE = ENVIRONMENT.zookeeper_broker_file
-# Set where ZooKeeper is spoken to under TLS; what brokers show there, their agents tell them.
+# Set for ZooKeeper with TLS; brokers get their client certificate from their agents.
 ZOOKEEPER_TLS = zookeeper_tls(ENVIRONMENT.zookeeper_ca_file, ENVIRONMENT.zookeeper_control_certificate_file)
 ZOOKEEPER_BROKER_CERTIFICATE_FILE = ENVIRONMENT.zookeeper_broker_certificate_file
 SPARK_MASTER = ENVIRONMENT.spark_master
-# A larger backlog of usage records is Spark's, whose Java ends after so many minutes without work.
+# A backlog of at least this many records is read by Spark, whose JVM stops after this many idle minutes.
 SPARK_FROM_RECORDS = int(positive("PENSTOCK_SPARK_FROM_RECORDS", 1_000_000))
 SPARK_KEPT_MINUTES = positive("PENSTOCK_SPARK_KEPT_MINUTES", 5)
-LAKE_URL = ENVIRONMENT.lake_url  # file: or s3:, where usage is kept as Parquet
-# Metered minutes are dropped when they are older. A month that is over is shown down to its minutes for some days.
+LAKE_URL = ENVIRONMENT.lake_url  # file: or s3: address for usage as Parquet
+# Older metered minutes are dropped. A past month is shown in minutes for some more days.
 USAGE_MINUTES_KEPT_DAYS = whole_days("PENSTOCK_USAGE_MINUTES_KEPT_DAYS", 35, least=32)
-# A topic that its owner deletes in the console or over REST can be restored for so long.
+# Days for which a topic deleted in the console or over REST can be restored.
 DELETED_TOPICS_KEPT_DAYS = whole_days("PENSTOCK_DELETED_TOPICS_KEPT_DAYS", 7, least=1)
-ARCHIVE_ROOT = ENVIRONMENT.archive_root  # tenants' archives at file: lie below, in a folder of each
+ARCHIVE_ROOT = ENVIRONMENT.archive_root  # parent of tenants' archives at file:, with a folder for each
 CONTROL_SECRET_FILE = ENVIRONMENT.control_secret_file
 TLS_DIR = ENVIRONMENT.tls_dir  # ca.pem, its key, and a file for each broker
 INTERNAL_SECURITY = ENVIRONMENT.internal_security
-INTERNAL_TLS_DIR = ENVIRONMENT.internal_tls_dir  # the same for our own processes among each other
-INTERNAL_CERTIFICATE_FILE = ENVIRONMENT.internal_certificate_file  # that of this process
+INTERNAL_TLS_DIR = ENVIRONMENT.internal_tls_dir  # the same for communication among our own processes
+INTERNAL_CERTIFICATE_FILE = ENVIRONMENT.internal_certificate_file  # certificate of this process
 
 DEBUG = flag("PENSTOCK_DEBUG", default=False)
 SECRET_KEY = ENVIRONMENT.secret_key
@@ -136,7 +136,7 @@ DATABASES = {
         ENVIRONMENT.database_url, conn_max_age=600, conn_health_checks=True, engine="django.db.backends.postgresql"
     )
 }
-# A server that is gone without a word (its machine, the network) is given up after seconds: agents have other work.
+# A server that vanishes silently (machine or network) is given up after seconds, because agents have other work.
 DATABASES["default"]["OPTIONS"] = {
     "connect_timeout": 5,
     "tcp_user_timeout": 10_000,
@@ -145,7 +145,7 @@ DATABASES["default"]["OPTIONS"] = {
     "keepalives_count": 2,
     **DATABASES["default"].get("OPTIONS", {}),
 }
-# Nobody waits for an answer longer (`config.web.limits.ANSWER_S`), and a request holds neither a thread nor rows.
+# Limits how long a request holds a thread and row locks; see `config.web.limits.ANSWER_S`.
 WEB_STATEMENT_TIMEOUT_MS = 20_000
 if os.environ.get(PROCESS_VARIABLE) == "web":
     DATABASES["default"]["OPTIONS"].setdefault("options", f"-c statement_timeout={WEB_STATEMENT_TIMEOUT_MS}")
@@ -154,22 +154,22 @@ CACHES = {
         "BACKEND": "config.cache.ForgivingRedisCache",
         "LOCATION": REDIS_URL,
         "KEY_PREFIX": "penstock",
-        # 1 was pickled: what is left of it expires unread.
+        # version 1 was pickled: its remaining entries expire unread
         "VERSION": 2,
         "KEY_FUNCTION": "config.cache.bounded_key",
         "OPTIONS": {"socket_connect_timeout": 1, "socket_timeout": 2},
     }
 }
 SESSION_ENGINE = "config.sessions"
-# A session ends when nobody has opened a page in it for so long, and so long after the sign-in in any case.
+# Idle and absolute timeouts of a session.
 SESSION_IDLE_S = positive("PENSTOCK_SESSION_IDLE_HOURS", tenants_limits.SESSION_IDLE_HOURS) * 3_600
 SESSION_DAYS_MAX = positive("PENSTOCK_SESSION_DAYS_MAX", tenants_limits.SESSION_DAYS_MAX)
 SESSION_COOKIE_AGE = round(SESSION_DAYS_MAX * 86_400)
 
-# --- who is asking ------------------------------------------------------------------------------------------------
+# --- authentication -----------------------------------------------------------------------------------------------
 
 AUTH_USER_MODEL = "tenants.User"
-# One backend: each try costs one hashing, whether there is such an account or not.
+# One backend: each attempt costs one hashing, whether or not the account exists.
 AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
 PASSWORD_HASHERS = ["tenants.hashing.Argon2InTurn", "tenants.hashing.PBKDF2InTurn"]
 AUTH_PASSWORD_VALIDATORS = [
@@ -187,14 +187,14 @@ LOGOUT_REDIRECT_URL = "/"
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
-ACCOUNT_EMAIL_VERIFICATION = "none"  # `tenants.services.mailboxes` does it
+ACCOUNT_EMAIL_VERIFICATION = "none"  # implemented in `tenants.services.mailboxes`
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_PREVENT_ENUMERATION = True
 ACCOUNT_RATE_LIMITS = tenants_conf.ACCOUNT_RATE_LIMITS
 ACCOUNT_ADAPTER = "tenants.account_adapter.AccountAdapter"
 ACCOUNT_EMAIL_SUBJECT_PREFIX = "[Penstock] "
 ACCOUNT_FORMS = tenants_conf.ACCOUNT_FORMS
-# How long after a sign-in, or after being asked again, a person is not asked again.
+# Time after a sign-in or reauthentication without another reauthentication.
 REAUTHENTICATION_S = positive("PENSTOCK_REAUTHENTICATION_MINUTES", tenants_limits.REAUTHENTICATION_MINUTES) * 60
 ACCOUNT_REAUTHENTICATION_TIMEOUT = REAUTHENTICATION_S
 MFA_ADAPTER = "tenants.second_factor.adapter.SecondFactorAdapter"
@@ -202,12 +202,12 @@ MFA_FORMS = tenants_conf.MFA_FORMS
 MFA_RATE_LIMITS = tenants_conf.MFA_RATE_LIMITS
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
-MFA_ALLOW_UNVERIFIED_EMAIL = True  # `tenants.services.mailboxes` decides who may sign in at all
+MFA_ALLOW_UNVERIFIED_EMAIL = True  # `tenants.services.mailboxes` decides who may sign in
 MFA_RECOVERY_CODE_COUNT = tenants_limits.RECOVERY_CODES
 MFA_RECOVERY_CODES_SHOW_ONCE = True
 MFA_TOTP_ISSUER = "Penstock"
 MFA_TOTP_TOLERANCE = tenants_limits.CODE_STEPS_TOLERATED
-# Whoever may open the operator panel sets up a second factor first. Not for a demo on one's own machine.
+# Operators must set up a second factor, except for a demo on loopback.
 OPERATORS_NEED_SECOND_FACTOR = flag("PENSTOCK_OPERATORS_NEED_SECOND_FACTOR", default=not PUBLIC_URL_IS_LOOPBACK)
 
 # --- mail ---------------------------------------------------------------------------------------------------------
@@ -218,30 +218,30 @@ EMAIL_BACKEND = os.environ.get(
     "PENSTOCK_EMAIL_BACKEND",
     "django.core.mail.backends.smtp.EmailBackend" if "PENSTOCK_EMAIL_HOST" in os.environ else PRINTED_MAIL,
 )
-# Whether a mail reaches somebody: then addresses are verified.
+# True if mails are delivered; addresses are then verified.
 MAIL_IS_CONFIGURED = EMAIL_BACKEND not in (PRINTED_MAIL, "django.core.mail.backends.dummy.EmailBackend")
-# Without mail a sign-up tells whether an address has an account: there is no mailbox to tell it to instead. So beyond
-# one's own machine accounts are made by invitation, or by `manage.py create_tenant`.
+# Without mail a sign-up reveals whether an address has an account. Beyond loopback, accounts are therefore created by
+# invitation or by `manage.py create_tenant`.
 SIGN_UP_IS_OPEN = flag("PENSTOCK_SIGN_UP_OPEN", default=MAIL_IS_CONFIGURED or PUBLIC_URL_IS_LOOPBACK)
 EMAIL_PORT = int(os.environ.get("PENSTOCK_EMAIL_PORT", "587" if flag("PENSTOCK_EMAIL_TLS", default=False) else "25"))
 EMAIL_USE_TLS = flag("PENSTOCK_EMAIL_TLS", default=False)
 EMAIL_HOST_USER = os.environ.get("PENSTOCK_EMAIL_USER", "")
 EMAIL_HOST_PASSWORD = os.environ.get("PENSTOCK_EMAIL_PASSWORD", "")
-EMAIL_TIMEOUT = 5  # seconds a page waits for the mail server
+EMAIL_TIMEOUT = 5  # timeout of the mail server in seconds, while a page waits
 DEFAULT_FROM_EMAIL = os.environ.get(
     "PENSTOCK_EMAIL_FROM", f"Penstock <penstock@{urlsplit(PUBLIC_URL).hostname or 'localhost'}>"
 )
 
-# --- what a browser is told ---------------------------------------------------------------------------------------
+# --- browser security ----------------------------------------------------------------------------------------------
 
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = IS_HTTPS
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = LANGUAGE_COOKIE_SAMESITE = "Lax"
-# Only from a trusted proxy: ClientAddressMiddleware takes it off any other request.
+# Only from a trusted proxy: ClientAddressMiddleware removes it from any other request.
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if IS_HTTPS else None
 SECURE_SSL_REDIRECT = IS_HTTPS
-# A supervisor or an orchestrator on the same network asks without TLS, and would take a redirect for an answer.
+# Supervisors and orchestrators on the same network use HTTP, and would take a redirect for an answer.
 SECURE_REDIRECT_EXEMPT = ["^healthz$", "^readyz$"]
 SECURE_HSTS_SECONDS = 31_536_000 if IS_HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = IS_HTTPS
@@ -266,16 +266,16 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
-# Files are served straight from the packages: nothing has to be collected before the first page. Whoever lets another
-# program serve them names PENSTOCK_STATIC_ROOT and runs collectstatic.
+# Files are served directly from the packages without collectstatic. To serve them with another program, set
+# PENSTOCK_STATIC_ROOT and run collectstatic.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 
-# --- interface for programs ---------------------------------------------------------------------------------------
+# --- REST API -------------------------------------------------------------------------------------------------------
 
 REST_FRAMEWORK = tenants_conf.REST_FRAMEWORK
 SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS | {
-    # Clusters and instances have the same two words; the schema needs one name for them.
+    # Clusters and instances have the same two values; the schema needs one name for them.
     "ENUM_NAME_OVERRIDES": {
         "AlertKindEnum": "billing.models.alerts.AlertKind",
         "ArchiveStateEnum": "billing.models.archives.ArchiveState",
@@ -291,13 +291,13 @@ SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS | {
     },
 }
 
-# --- work in the background ---------------------------------------------------------------------------------------
+# --- background tasks -----------------------------------------------------------------------------------------------
 
 CELERY_BROKER_URL = ENVIRONMENT.celery_broker_url
 CELERY_TASK_SERIALIZER = CELERY_EVENT_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = CELERY_RESULT_ACCEPT_CONTENT = ["json"]
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-# Who asks for work must not wait for a Redis that keeps silent, nor beat and workers for ever.
+# Timeouts for a silent Redis, for senders of tasks as well as beat and workers.
 CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 1, "socket_timeout": 2}
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
@@ -310,12 +310,12 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE = BEAT_SCHEDULE
 CELERY_BEAT_SCHEDULER = "config.beat:Scheduler"
 
-# Addresses that tenants name are asked by our machines (tenants/outbound.py).
+# Settings of requests to addresses given by tenants (tenants/outbound.py).
 OUTBOUND_PRIVATE_ADDRESSES = named_networks("PENSTOCK_OUTBOUND_PRIVATE_ADDRESSES")
 OUTBOUND_REFUSED_ADDRESSES = named_networks("PENSTOCK_OUTBOUND_REFUSED_ADDRESSES")
-# One, or two while it is rotated; without one no payment provider is connected.
-PAYMENTS_SECRETS = tuple(each for each in os.environ.get("PENSTOCK_PAYMENTS_SECRETS", "").split(",") if each)
-# Where an open invoice is paid, with {invoice}, {amount} and {currency} in it.
+# One secret, or two during rotation; without one no payment provider is connected.
+PAYMENTS_SECRETS = tuple(secret for secret in os.environ.get("PENSTOCK_PAYMENTS_SECRETS", "").split(",") if secret)
+# URL of the payment page of an open invoice, with {invoice}, {amount} and {currency}.
 PAYMENTS_LINK = https_template("PENSTOCK_PAYMENTS_LINK")
 OUTBOUND_CA_FILE = os.environ.get("PENSTOCK_OUTBOUND_CA_FILE", "")
 

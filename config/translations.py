@@ -1,4 +1,4 @@
-"""Catalogs: `.po` files compiled to the `.mo` files Django reads, without the gettext programs."""
+"""Translation catalogs: `.po` files compiled to the `.mo` files of Django, without the gettext programs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 def catalogs(folders: Iterable[Path]) -> list[Path]:
-    """Every `.po` file below locale folders, in a stable order."""
+    """Returns every `.po` file below locale folders in a stable order."""
     return sorted(file for folder in folders for file in folder.glob("*/LC_MESSAGES/*.po"))
 
 
 def compile_stale(folders: Iterable[Path]) -> list[Path]:
-    """Compile the catalogs whose `.mo` is missing or older. Returns the files written."""
+    """Compiles the catalogs whose `.mo` is missing or older. Returns the files written."""
     written = []
     for source in catalogs(folders):
         target = source.with_suffix(".mo")

@@ -1,4 +1,4 @@
-"""No page and no route takes files, so none is kept, in memory or on disk."""
+"""Refusal of file uploads: no page or route accepts files, so none is stored in memory or on disk."""
 
 from __future__ import annotations
 

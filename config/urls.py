@@ -1,4 +1,4 @@
-"""Every route of the web process. Each app brings its REST routes (`api/urls.py`) and its console pages (`urls.py`)."""
+"""Routes of the web process. Each app provides REST routes (`api/urls.py`) and console pages (`urls.py`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenants.api.schema_view import SchemaView
 from tenants.operator_login import operator_login
 from tenants.views import operator_password
 
-# Upper apps first: a more particular path of an upper app wins over a catch-all of a lower one.
+# Upper apps first: a more specific path of an upper app precedes a catch-all of a lower one.
 API = ("billing.api.urls", "brokers.api.urls", "instances.api.urls", "quotas.api.urls", "tenants.api.urls")
 PAGES = ("billing.urls", "instances.urls", "tenants.urls")
 

@@ -1,4 +1,4 @@
-"""The WSGI entry point gunicorn serves."""
+"""WSGI entry point for gunicorn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One server of a ZooKeeper ensemble, asked over a socket: whether it is there, and speaks TLS where it shall."""
+"""Connection check of one server of a ZooKeeper ensemble, with TLS if configured."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ PORT = 2_181
 
 
 def servers_of(url: str) -> list[str]:
-    """`host:port` each."""
+    """Returns `host:port` of each server."""
     return url.removeprefix("zookeeper://").split("/")[0].split(",")
 
 
 def connect(server: str, tls: ZooKeeperTls | None, timeout_s: float) -> socket.socket:
-    """A connection to `host[:port]`. Raises OSError, also where its certificate is not one to believe."""
+    """Connects to `host[:port]`. Raises OSError, also for an untrusted certificate."""
     parts = urlsplit(f"//{server}")
     host = parts.hostname or "127.0.0.1"
     link = socket.create_connection((host, parts.port or PORT), timeout_s)

@@ -1,1 +1,1 @@
-"""Limits: as sold, as set, as explained; and the pure arithmetic of precedence, rates, throttle and allocation."""
+"""Client and bandwidth quotas: management and explanation, and pure arithmetic of precedence, rates and allocation."""

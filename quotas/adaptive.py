@@ -1,10 +1,10 @@
-"""The shares of brokers follow what their clients want (policy `adaptive`, CKA-50). Pure.
+"""Adaptive shares of brokers that follow the demand of their clients (policy `adaptive`, CKA-50). Pure.
 
-Whoever has to wait wants more than it is given. What others leave goes to those who wait, at once. When nobody waits,
-the shares go back to the parts by partitions, slowly. The sum is what was bought, always.
+A broker whose clients have to wait wants more than its share. Unused bandwidth of other brokers goes to it immediately.
+When no client waits, shares slowly return to the parts by partitions. The sum always equals the bandwidth bought.
 
-A broker gets what it wants up to its part by partitions, whatever happens elsewhere (but for rounding). There is no
-state but the shares of the last interval.
+A broker gets its demand up to its part by partitions, regardless of the others (except for rounding). The only state is
+the shares of the last interval.
 """
 
 from __future__ import annotations
@@ -14,32 +14,33 @@ from typing import Final, NamedTuple
 
 from quotas.allocation import in_proportion
 
-# A broker whose clients want nothing keeps this part of its part by partitions, so that they can begin: 3.3 %.
+# A broker without demand keeps this fraction of its part by partitions, so that clients can start: 3.3 %.
 FLOOR_DENOMINATOR: Final = 30
-# Whoever has enough gets this part more than it uses, so that it can grow without waiting.
+# A broker with enough bandwidth gets this fraction above its use, so that it can grow without waiting.
 HEADROOM_DENOMINATOR: Final = 16
-# Who uses so much of its share is held by it. More than what the headroom leaves: who has enough is never taken for
-# one that waits.
+# A broker that uses this fraction of its share is limited by it. The fraction exceeds what the headroom leaves, so that
+# a broker with enough bandwidth never counts as limited.
 HELD_NUMERATOR: Final = 31
 HELD_DENOMINATOR: Final = 32
-# Who is held grows by this part of its share at least, however little is known of what it wants.
+# A limited broker grows by at least this fraction of its share, even if its demand is uncertain.
 GROWTH_DENOMINATOR: Final = 4
-# What is wanted is an estimate; it is off by this factor at most.
+# Demand is an estimate with at most this factor of error.
 ESTIMATE_FACTOR: Final = 2
-# The same part by partitions may differ so much from broker to broker.
+# Maximum difference of equal parts by partitions between brokers, due to rounding.
 ROUNDING: Final = 1
-# Who uses less than this part of a share above its part by partitions is taken for one whose clients are leaving: 1/2.
+# A broker that uses less than this fraction of a share above its part by partitions counts as losing clients: 1/2.
 LEAVING_DENOMINATOR: Final = 2
-# When nobody waits, so much of the way back is gone in each interval: 1/8. What differs by less than 1/64 of what was
-# bought, or by a few bytes, is gone at once.
+# Fraction of the way back per interval when no client waits: 1/8. Differences below 1/64 of the bandwidth bought, or of
+# a few bytes, are removed at once.
 RETURN_DENOMINATOR: Final = 8
 NEAR_DENOMINATOR: Final = 64
 
 
 class Demand(NamedTuple):
-    """What one broker saw of an instance in the last interval, in bytes/s. `leaders`: the partitions it leads; with 0
-    it has no part. `wanted_bps` is at least `admitted_bps`: what was admitted and what had to wait, as an estimate.
-    Where nothing had to wait it is `admitted_bps`.
+    """Demand of one broker for an instance in the last interval, in bytes/s.
+
+    `leaders` is the number of partitions it leads; without any it has no part. `wanted_bps` estimates what was admitted
+    and what had to wait, so it is at least `admitted_bps`, and equal to it if nothing had to wait.
     """
 
     leaders: int
@@ -48,8 +49,10 @@ class Demand(NamedTuple):
 
 
 def adapt(bought_bps: int, demands: Sequence[Demand], before: Sequence[int]) -> list[int]:
-    """The shares of the next interval. `before` are those that are in force; whoever has none counts as if it had its
-    part by partitions. They need not sum up to `bought_bps`.
+    """Returns the shares of the next interval.
+
+    `before` are the shares in force; a broker without one counts as if it had its part by partitions. They need not sum
+    to `bought_bps`.
 
     Raises:
         ValueError: lengths differ or a number is negative.
@@ -95,9 +98,7 @@ def _sums(shares: list[int], rest: list[int]) -> list[int]:
 
 
 def _is_held(demand: Demand, share: int, part: int) -> bool:
-    """Whether its share kept a broker's clients from more. Above its part by partitions the estimate has to say so
-    beyond doubt.
-    """
+    """True if its share limited a broker's clients. Above its part by partitions the estimate must be beyond doubt."""
     if demand.wanted_bps == 0:
         return False
     doubt = ESTIMATE_FACTOR if share > part + ROUNDING else 1
@@ -110,8 +111,10 @@ def _held_need(demand: Demand, share: int) -> int:
 
 
 def _need(demand: Demand, share: int, part: int) -> int:
-    """Of one whose clients are leaving a report has what was wanted before: it keeps its part by partitions at most.
-    Where nothing had to wait, what was admitted is all that is wanted, however large the share was.
+    """Returns what a broker needs of its share.
+
+    The report of a broker that is losing clients states an outdated demand, so it keeps at most its part by partitions.
+    If nothing had to wait, the admitted amount is the whole demand, regardless of the share.
     """
     wanted = max(demand.wanted_bps, demand.admitted_bps)
     need = min(share, wanted + wanted // HEADROOM_DENOMINATOR)
@@ -120,8 +123,9 @@ def _need(demand: Demand, share: int, part: int) -> int:
 
 
 def _fill(bought_bps: int, leaders: list[int], floors: list[int], needs: list[int]) -> tuple[list[int], int]:
-    """Everybody's need, by the same level for each partition where that is too much; and what is left then. The least
-    that is needed for a partition comes first: what it leaves of its part is for the others.
+    """Returns each broker's need, limited to an equal level per partition if the sum is too large, and the remainder.
+
+    Brokers with the smallest need per partition come first: what they leave of their part goes to the others.
     """
     given, left, partitions = list(floors), bought_bps - sum(floors), sum(leaders)
     for broker in sorted(range(len(leaders)), key=lambda id: (needs[id] / leaders[id], id)):
@@ -134,8 +138,9 @@ def _fill(bought_bps: int, leaders: list[int], floors: list[int], needs: list[in
 
 
 def _toward(goal: list[int], before: list[int], bought_bps: int) -> list[int]:
-    """A step from the shares `before` on to `goal`. While some have not taken up what others gave up, `before` sums up
-    to less than what was bought: then each counts for more.
+    """Returns the next step from the shares `before` to `goal`.
+
+    While released bandwidth is not assigned yet, `before` sums to less than the bandwidth bought, and is scaled up.
     """
     total = sum(before)
     if not 0 < total <= bought_bps:

@@ -1,4 +1,4 @@
-"""Whom a limit on new connections is for: a client's address, or all of an instance that have no limit of their own
+"""Entities of limits on new connections: a client address, or all addresses of an instance without a limit of their own
 (QUO-1). Pure.
 """
 
@@ -8,23 +8,23 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final, NamedTuple
 
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
-# As Kafka's, where the limit is an integer of 32 bits and this one means none.
+# Kafka's limit is a 32-bit integer whose maximum means unlimited.
 CONNECTION_CREATION_RATE_MAX: Final = 2**31 - 1
-# The longest spelling of an address: eight groups, the last two as four numbers.
+# Longest form of an IPv6 address: eight groups, the last two as four decimal numbers.
 ADDRESS_CHARS_MAX: Final = 45
 
 
 class IpEntity(NamedTuple):
-    """`address` as `canonical` writes it; None is the default (`<default>`)."""
+    """Address in `canonical` form; None is the default (`<default>`)."""
 
     address: str | None
 
 
 def canonical(address: str) -> str:
-    """The one spelling of an address: `::ffff:192.0.2.1` is `192.0.2.1`, as the connection of such a client is.
+    """Returns the canonical form of an address; `::ffff:192.0.2.1` becomes `192.0.2.1`, as connections appear.
 
     Raises:
-        ValueError: no address. Names of hosts are none: a broker asks nobody what a tenant's name stands for.
+        ValueError: not an IP address. Host names are refused, because brokers do not resolve names of tenants.
     """
     if len(address) > ADDRESS_CHARS_MAX:
         raise ValueError("an address is not that long")

@@ -1,8 +1,8 @@
-"""How the bandwidth a tenant bought is shared out over the brokers that lead its partitions (CKA-27…33, CKA-38). Pure.
+"""Allocation of a tenant's bandwidth to the brokers that lead its partitions (CKA-27…33, CKA-38). Pure.
 
     allocate(quota, leaders, flows)  ->  one integer per broker, in the order given
 
-Exact integer arithmetic throughout, so that what is given out sums up to what was bought to the byte.
+The arithmetic is exact integer arithmetic, so that the shares sum to the bandwidth bought.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Final, Literal, get_args
 Mode = Literal["normalised", "literal", "static"]
 MODES: Final = frozenset(get_args(Mode))
 
-# A broker below this share of its allotment has room; a ratio at or above it counts as balanced (steps 3 and 5): 80 %.
+# Threshold below which a broker has room, and from which on a ratio counts as balanced (steps 3 and 5): 80 %.
 BALANCED_NUMERATOR: Final = 4
 BALANCED_DENOMINATOR: Final = 5
-# Every broker but the busiest may grow by this part of the busiest one's share (step 5b): 10 %.
+# Every broker but the busiest may grow by this fraction of the busiest one's share (step 5b): 10 %.
 GROWTH_DENOMINATOR: Final = 10
 
 
 def allocate(quota: int, leaders: Sequence[int], flows: Sequence[int], mode: Mode = "normalised") -> list[int]:
-    """Shares of `quota` (bytes/s) for brokers that lead `leaders` partitions and saw `flows` bytes/s in the last
-    interval.
+    """Returns shares of `quota` (bytes/s) for brokers that lead `leaders` partitions and had `flows` bytes/s.
 
-    Brokers without leaders get 0 and their flow is ignored (CKA-27). Order the brokers by id: it breaks rounding ties.
+    Brokers without leaders get 0 and their flow is ignored (CKA-27). Order the brokers by id, because it breaks
+    rounding ties.
 
     Raises:
         ValueError: lengths differ, a number is negative, or the mode is unknown.
@@ -57,8 +57,10 @@ def allocate(quota: int, leaders: Sequence[int], flows: Sequence[int], mode: Mod
 
 
 def in_proportion(quota: int, weights: Sequence[int]) -> list[int]:
-    """`quota` in whole units by `weights`, not all of them 0 (CKA-32): floors, then the missing units to the largest
-    fractional parts, ties to the first; nobody below 1 if it can be.
+    """Divides `quota` into integers by `weights`, not all of which are 0 (CKA-32).
+
+    Values are rounded down; missing units go to the largest fractional parts, ties to the first; each gets at least 1
+    if possible.
     """
     total = sum(weights)
     shares = [quota * weight // total for weight in weights]
@@ -76,7 +78,7 @@ def in_proportion(quota: int, weights: Sequence[int]) -> list[int]:
 
 
 def _all_have_room(quota: int, counts: list[int], seen: list[int]) -> bool:
-    """Step 3, CKA-28: every flow strictly below 80 % of the broker's part by partitions."""
+    """Step 3, CKA-28: true if every flow is strictly below 80 % of the broker's part by partitions."""
     total = sum(counts)
     return all(
         BALANCED_DENOMINATOR * flow * total < BALANCED_NUMERATOR * quota * count
@@ -85,11 +87,11 @@ def _all_have_room(quota: int, counts: list[int], seen: list[int]) -> bool:
 
 
 def _is_balanced(seen: list[int]) -> bool:
-    """Step 5a, CKA-30: the smallest flow is at least 80 % of the largest."""
+    """Step 5a, CKA-30: true if the smallest flow is at least 80 % of the largest."""
     return BALANCED_DENOMINATOR * min(seen) >= BALANCED_NUMERATOR * max(seen)
 
 
 def _growing(seen: list[int]) -> list[int]:
-    """Step 5b: the busiest keep their flow, the others get theirs plus 10 % of the busiest (scaled by 10)."""
+    """Step 5b: the busiest brokers keep their flow, the others get theirs plus 10 % of the busiest (scaled by 10)."""
     largest = max(seen)
     return [min(GROWTH_DENOMINATOR * flow + largest, GROWTH_DENOMINATOR * largest) for flow in seen]

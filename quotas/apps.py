@@ -1,4 +1,4 @@
-"""Quotas' place in Django."""
+"""Django application of quotas."""
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _

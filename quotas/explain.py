@@ -1,4 +1,4 @@
-"""Which rule applies to a client, and why the others do not: the eight levels of QUO-2, told one by one. Pure."""
+"""Explanation of the quota rule that applies to a client, by the eight levels of QUO-2. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUOTA_KEYS: tuple[QuotaKey, ...] = (
 
 Unit = Literal["bytes_per_s", "percent", "partitions_per_s"]
 BYTES_PER_S: Unit = "bytes_per_s"
-# Percent of the time of one broker's event loop, which is what does the work of Kafka's threads.
+# Percent of the time of one broker's event loop, which corresponds to Kafka's request threads.
 UNITS: dict[str, Unit] = {
     "producer_byte_rate": BYTES_PER_S,
     "consumer_byte_rate": BYTES_PER_S,
@@ -26,7 +26,7 @@ UNITS: dict[str, Unit] = {
     "controller_mutation_rate": "partitions_per_s",
 }
 
-# What a level names, in the order in which levels are asked.
+# Description of each level, in order of precedence.
 LEVEL_NAMES: dict[int, str] = {
     1: "this user with this client id",
     2: "this user with any client id",
@@ -53,7 +53,7 @@ Verdict = Literal["applies", "not_set", "weaker", "not_asked"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelView:
-    """One level, asked for one quota: what it names, its limit if it has one, and what came of it."""
+    """Result for one level and one quota: its description, its limit if it has one, and the verdict."""
 
     level: int
     name: str
@@ -64,7 +64,7 @@ class LevelView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effective:
-    """The rule in force for one quota key; `limit` None = unlimited."""
+    """Rule in force for one quota key; a `limit` of None means unlimited."""
 
     quota: QuotaKey
     unit: Unit
@@ -79,7 +79,7 @@ Limits = Mapping[tuple[bool, str | None, bool, str | None], Mapping[str, float]]
 
 
 def explain(limits: Limits, *, user: str, client_id: str) -> tuple[Effective, ...]:
-    """The rule in force for each of the four quota keys. `limits` is keyed like `precedence.Entity`."""
+    """Returns the rule in force for each of the four quota keys. `limits` is keyed like `precedence.Entity`."""
     return tuple(_explain_one(limits, quota, user, client_id) for quota in QUOTA_KEYS)
 
 
@@ -129,5 +129,5 @@ def _verdict(level: int, limit: float | None, winner: int | None) -> tuple[Verdi
 def keyed(
     entries: Iterable[tuple[Entity, Mapping[str, float]]],
 ) -> dict[tuple[bool, str | None, bool, str | None], Mapping[str, float]]:
-    """Limits by entity, as `precedence.resolve` wants them."""
+    """Returns limits by entity for `precedence.resolve`."""
     return {tuple(entity): limits for entity, limits in entries}  # type: ignore[misc]

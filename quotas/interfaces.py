@@ -1,4 +1,7 @@
-"""What quotas needs of the apps above it, as interfaces they plug from `AppConfig.ready` (apps lean one way)."""
+"""Interfaces that quotas needs from apps above it, which plug them in `AppConfig.ready`.
+
+Dependencies between apps point in one direction only.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tenants.models import Tenant
 
 
 class InstanceLike(Protocol):
-    """The little that quotas has to know of an instance."""
+    """Attributes of an instance that quotas uses."""
 
     @property
     def pk(self) -> str: ...
@@ -22,18 +25,18 @@ class InstanceLike(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityPart:
-    """One part of a quota entity that is present; `name` None is the default of its kind."""
+    """Part of a quota entity that is present; a `name` of None is the default of its kind."""
 
     name: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQuota:
-    """The limits set for one entity. An absent part (None) is not the same as a default part (`EntityPart(name=None)`).
+    """Limits of one entity. An absent part (None) differs from a default part (`EntityPart(name=None)`).
 
     `limits` by key: `producer_byte_rate` and `consumer_byte_rate` in bytes/s, `request_percentage` in percent of a
-    broker's event loop, `controller_mutation_rate` in partitions/s. The percentage holds on each broker (QUO-1), and so
-    do the others unless the instance's `quota_scope` is `cluster`: then over all brokers together.
+    broker's event loop, `controller_mutation_rate` in partitions/s. The percentage applies to each broker (QUO-1); so
+    do the others, unless the instance's `quota_scope` is `cluster`: then they apply to all brokers together.
     """
 
     user: EntityPart | None
@@ -43,8 +46,9 @@ class ClientQuota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressQuota:
-    """How many connections a second each broker lets in from one address, None where it has no limit; `address` None:
-    from each that has none of its own (QUO-52).
+    """Connections per second that each broker accepts from one address; None means unlimited.
+
+    An `address` of None stands for every address without a limit of its own (QUO-52).
     """
 
     address: str | None
@@ -54,21 +58,21 @@ class AddressQuota:
 class ClientQuotaAdminClient(Protocol):
     """Client quotas of one instance in the data plane, by DescribeClientQuotas and AlterClientQuotas (QUO-71, QUO-72).
 
-    All raise `tenants.errors.Unavailable` when no broker answers and `Invalid` when the broker refuses a value.
+    All methods raise `tenants.errors.Unavailable` when no broker answers and `Invalid` when the broker refuses a value.
     """
 
     def describe(self, instance_id: str) -> Sequence[ClientQuota]:
-        """Every quota of the instance but those of addresses."""
+        """Returns all quotas of the instance except those of addresses."""
         ...
 
     def describe_addresses(self, instance_id: str) -> Sequence[AddressQuota]:
-        """Those of addresses."""
+        """Returns the quotas of addresses."""
         ...
 
     def alter_address(
         self, instance_id: str, address: str | None, connections_per_s: int | None, *, validate_only: bool
     ) -> None:
-        """Set the limit of one address, or (None) of all others; without connections it is removed."""
+        """Sets the limit of one address, or (None) of all others; without connections the limit is removed."""
         ...
 
     def alter(
@@ -80,12 +84,12 @@ class ClientQuotaAdminClient(Protocol):
         *,
         validate_only: bool,
     ) -> None:
-        """Set the given limits of one entity; None removes one, absent ones stay as they are."""
+        """Sets the given limits of one entity; None removes a limit, absent limits do not change."""
         ...
 
 
-# (acting, instance id) -> the instance, or NotFound; plugged by `instances`.
+# (acting, instance id) -> the instance; raises NotFound. Plugged by `instances`.
 instance_access: Interface[Callable[[Actor, str], InstanceLike]] = Interface("quotas.interfaces.instance_access")
-# (an instance that `instance_access` gave): raises Conflict where it has no brokers to ask; plugged by `instances`.
+# (instance from `instance_access`): raises Conflict if it has no reachable brokers. Plugged by `instances`.
 require_reachable: Interface[Callable[[Any], None]] = Interface("quotas.interfaces.require_reachable")
 client_quotas: Interface[ClientQuotaAdminClient] = Interface("quotas.interfaces.client_quotas")

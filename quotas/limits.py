@@ -1,12 +1,11 @@
-"""Limits of client quotas, each a named constant."""
+"""Limits of client quotas as named constants."""
 
 from __future__ import annotations
 
 from tenants.limits import Limit, register
 
-ENTITY_NAME_CHARS_MAX = 1_024  # what can be looked for and removed: names of before the limit in bytes
-# Of a user's or client's name as the brokers keep it: what is not a letter, digit, `-`, `_` or `.` takes three bytes
-# for each byte of UTF-8.
+ENTITY_NAME_CHARS_MAX = 1_024  # for lookup and removal, since older names may exceed the limit in bytes
+# Limit of a name as the brokers store it: each UTF-8 byte except letters, digits, `-`, `_` and `.` takes three bytes.
 ENTITY_NAME_BYTES_MAX = 255
 BYTE_RATE_MAX = 2**53  # bytes/s; the largest integer a JSON number and a Kafka double both hold exactly
 PERCENTAGE_MAX = 1_000_000.0
@@ -15,7 +14,7 @@ QUOTAS_PER_INSTANCE_MAX = 1_000
 
 
 def publish() -> None:
-    """Put the limits under `/limits`; called once from `AppConfig.ready`."""
+    """Registers the limits for `/limits`; called once from `AppConfig.ready`."""
     register(
         Limit("quotas_per_instance_max", QUOTAS_PER_INSTANCE_MAX, "quotas", "Client quotas of one instance."),
         Limit(

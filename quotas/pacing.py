@@ -1,9 +1,7 @@
-"""An even pace: the second half of a byte limit, which keeps short averages true as well. Pure; the caller owns the
-clock.
+"""Pacing: the second part of a byte limit, which enforces short-term averages. Pure; the caller provides the clock.
 
-Kafka's window (`quotas.rates`) lets a client that was idle send ten seconds' worth at once. A pace owes time
-instead: each byte takes 1/limit seconds, and whoever is ahead of the clock waits. Idle time is worth at most
-`burst_ms`.
+Kafka's window (`quotas.rates`) allows an idle client to send ten seconds' worth at once. A pace counts time instead:
+each byte takes 1/limit seconds, and a client ahead of the clock waits. Idle time counts for at most `burst_ms`.
 """
 
 from __future__ import annotations
@@ -13,16 +11,14 @@ from math import ceil
 from quotas.throttle import DELAY_MS_MAX
 
 BURST_MS = 150
-# What one fetch may bring is worth at most this long, so that no reader is silent for longer than that.
+# A single fetch may take at most this much time of the limit, so that no consumer is silent for longer.
 FETCH_MS_MAX = 1_000
-# A limit of zero: whoever sends anything waits this long, as with Kafka's window.
+# Delay for a limit of zero, as with Kafka's window.
 BLOCKED_MS = 11_000
 
 
 class Pace:
-    """`due_ms`: when everything charged so far is paid for, under the limit of its time; `raised` says that there is
-    more to pay with.
-    """
+    """Pace of one counter. `due_ms` is when everything charged so far is paid for at the current limit."""
 
     __slots__ = ("burst_ms", "due_ms")
 
@@ -32,7 +28,7 @@ class Pace:
         self.due_ms = float("-inf")
 
     def charge(self, amount: int, limit_per_s: float, now_ms: int) -> int:
-        """Takes `amount` on and answers how long to wait, in whole milliseconds."""
+        """Charges `amount` and returns the delay in whole milliseconds."""
         if amount <= 0:
             return self.debt_ms(now_ms)
         if limit_per_s <= 0:
@@ -43,23 +39,25 @@ class Pace:
         return self.debt_ms(now_ms)
 
     def pay_off(self, now_ms: int) -> None:
-        """Drops what is still owed: something else has paid for it."""
+        """Cancels the remaining debt, because it was paid otherwise."""
         if self.due_ms > now_ms:
             self.due_ms = float(now_ms)
 
     def raised(self, before_per_s: float, limit_per_s: float, now_ms: int) -> None:
-        """What is owed is owed in bytes: whoever may send a thousand times as much has paid in a thousandth of the time
-        (QUO-7). A lowered limit leaves what is owed as it is, and counts from the next charge on.
+        """Converts the debt after a limit was raised.
+
+        The debt is owed in bytes, so a client whose limit is a thousand times higher pays it in a thousandth of the
+        time (QUO-7). A lowered limit does not change the debt and applies from the next charge on.
         """
         if 0 < before_per_s < limit_per_s and self.due_ms > now_ms:
             self.due_ms = now_ms + (self.due_ms - now_ms) * before_per_s / limit_per_s
 
     def debt_ms(self, now_ms: int) -> int:
-        """How long to wait before anything more."""
+        """Returns the delay before anything more may be sent."""
         debt_ms = self.due_ms - now_ms
         return 0 if debt_ms <= 0 else min(ceil(debt_ms), DELAY_MS_MAX)
 
 
 def fetch_cap_bytes(limit_per_s: float) -> int:
-    """What one fetch may bring at this pace."""
+    """Returns the maximum size of one fetch at this pace."""
     return int(limit_per_s * FETCH_MS_MAX / 1000)

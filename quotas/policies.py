@@ -1,9 +1,9 @@
-"""How the bandwidth of an instance is shared out over its brokers, by policy. Pure.
+"""Distribution of an instance's bandwidth over its brokers by policy. Pure.
 
     share_out("adaptive", bought_bps, demands, before)  ->  one integer per broker, in the order given
-    share_out_among("adaptive", bought_bps, demands, before, reserved)  ->  the same, where some brokers are silent
+    share_out_among("adaptive", bought_bps, demands, before, reserved)  ->  the same, with silent brokers
 
-`static`, `literal` and `normalised` are CKafka's (`quotas.allocation`, CKA-27…33), `adaptive` is ours
+`static`, `literal` and `normalised` are CKafka's policies (`quotas.allocation`, CKA-27…33), `adaptive` is ours
 (`quotas.adaptive`).
 """
 
@@ -21,9 +21,9 @@ DEFAULT_POLICY: Final[Policy] = "adaptive"
 
 
 def share_out(policy: Policy, bought_bps: int, demands: Sequence[Demand], before: Sequence[int]) -> list[int]:
-    """Shares of `bought_bps` (bytes/s). `before` are the shares of the last interval; all 0 when there was none.
+    """Returns shares of `bought_bps` (bytes/s). `before` are the shares of the last interval; all 0 without one.
 
-    Order the brokers by id: it breaks ties.
+    Order the brokers by id, because it breaks ties.
 
     Raises:
         ValueError: lengths differ, a number is negative, or the policy is unknown.
@@ -38,11 +38,13 @@ def share_out(policy: Policy, bought_bps: int, demands: Sequence[Demand], before
 def share_out_among(
     policy: Policy, bought_bps: int, demands: Sequence[Demand], before: Sequence[int], reserved: Sequence[int | None]
 ) -> list[int]:
-    """As `share_out`. A broker whose `reserved` is a number did not report: it keeps that, and the others share out
-    what is left (CKA-35). What is reserved may be more than `bought_bps` (after it was lowered): then the others get 0.
+    """Returns shares like `share_out` if some brokers did not report.
+
+    A broker with a number in `reserved` did not report: it keeps that share, and the others divide the remainder
+    (CKA-35). The reserved shares may exceed `bought_bps` after it was lowered; the others then get 0.
 
     Raises:
-        ValueError: as `share_out`, or what is reserved is negative.
+        ValueError: as for `share_out`, or a reserved share is negative.
     """
     if len(reserved) != len(demands) or len(before) != len(demands):
         raise ValueError("demands, shares and what is reserved describe different numbers of brokers")

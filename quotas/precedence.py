@@ -1,8 +1,8 @@
-"""Which of the eight levels of client quotas applies to whom, and who shares a counter (QUO-2…5). Pure.
+"""Precedence of the eight levels of client quotas, and sharing of their counters (QUO-2…5). Pure.
 
-An entity is written as a plain tuple `(has_user, user, has_client, client_id)`; a part that is named but None stands
-for the default of its kind. Every quota type is resolved on its own: the producer rate of a client may come from level
-1 while its consumer rate comes from level 8.
+An entity is a plain tuple `(has_user, user, has_client, client_id)`; a part that is present but None is the default of
+its kind. Every quota type is resolved separately: the producer rate of a client may come from level 1 while its
+consumer rate comes from level 8.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ LEVELS = 8
 
 
 class Entity(NamedTuple):
-    """`has_user`/`has_client`: is the part named at all. A named part that is None is the default (`<default>`)."""
+    """Entity of a quota. `has_user` and `has_client` tell whether the part is present; None is the default
+    (`<default>`).
+    """
 
     has_user: bool
     user: str | None
@@ -23,24 +25,24 @@ class Entity(NamedTuple):
 
 
 class Match(NamedTuple):
-    """The rule that applies. `level` is 1…8 as in QUO-2, `limit` in the unit of the quota type."""
+    """Rule that applies. `level` is 1…8 as in QUO-2, `limit` in the unit of the quota type."""
 
     limit: float
     level: int
     entity: Entity
 
 
-# Limits by entity; a plain tuple of the same four values is as good as an `Entity`.
+# Limits by entity; a plain tuple of the same four values equals an `Entity`.
 Limits = Mapping[Entity, Mapping[str, float]] | Mapping[tuple[bool, str | None, bool, str | None], Mapping[str, float]]
 
-# Who shares a counter: (user, client id), "" where the counter is not split by that part (QUO-3).
+# Key of a shared counter: (user, client id), "" if the counter is not split by that part (QUO-3).
 SharingGroup = tuple[str, str]
 
 
 def candidates(user: str, client_id: str) -> tuple[tuple[int, Entity], ...]:
-    """The levels that can apply to this client, strongest first.
+    """Returns the levels that can apply to this client, highest precedence first.
 
-    Levels 1, 2, 4, 5 ask for both parts, 7 and 8 for a client id; an empty client id (QUO-5) leaves 3 and 6.
+    Levels 1, 2, 4, 5 need both parts, 7 and 8 a client id; with an empty client id (QUO-5) only 3 and 6 remain.
     """
     of_user = ((3, Entity(True, user, False, None)),) if user else ()
     of_any_user = ((6, Entity(True, None, False, None)),) if user else ()
@@ -66,7 +68,7 @@ def resolve(
     user: str,
     client_id: str,
 ) -> Match | None:
-    """The first level that sets `quota` for this client; None = unlimited (QUO-1, QUO-2)."""
+    """Returns the first level that sets `quota` for this client; None means unlimited (QUO-1, QUO-2)."""
     if not limits:
         return None
     for level, entity in candidates(user, client_id):
@@ -79,7 +81,9 @@ def resolve(
 
 
 def sharing_group(level: int, user: str, client_id: str) -> SharingGroup:
-    """Levels 1, 2, 4, 5 count per (user, client id); 3 and 6 per user; 7 and 8 per client id (QUO-3)."""
+    """Returns the counter's key: levels 1, 2, 4, 5 count per (user, client id), 3 and 6 per user, 7 and 8 per client id
+    (QUO-3).
+    """
     if level in (3, 6):
         return user, ""
     if level in (7, 8):

@@ -1,8 +1,7 @@
-"""The rate of a byte stream over a sliding window, exactly as Kafka measures it (QUO-9…13). Pure; the caller owns the
-clock.
+"""Rate of a byte stream over a sliding window, as Kafka measures it (QUO-9…13). Pure; the caller provides the clock.
 
-A ring of n+1 samples of w milliseconds each. The sum and the oldest start are kept up to date, so that recording and
-measuring take constant time; the samples are walked only when one has grown old enough to be purged (QUO-11).
+A ring of n+1 samples of w milliseconds each. Sum and oldest start are kept up to date, so that recording and measuring
+take constant time; the samples are only iterated when one is old enough to be purged (QUO-11).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ WINDOW_MS = 1_000
 
 
 class Window(NamedTuple):
-    """Over how many samples a rate is measured, and how long each of them is (QUO-9)."""
+    """Number of samples over which a rate is measured, and the duration of each (QUO-9)."""
 
     samples: int = WINDOW_COUNT
     width_ms: int = WINDOW_MS
@@ -24,7 +23,7 @@ WINDOW: Final = Window()
 
 
 class Rate:
-    """One counter. Times are integer milliseconds of a clock that never runs backwards; values are whole bytes.
+    """Counter of a rate. Times are integer milliseconds of a monotonic clock; values are whole bytes.
 
     `total` is the sum over the window and `window_ms` its length, both valid after `measure`.
     """
@@ -63,7 +62,7 @@ class Rate:
         self._purge_at = 0
 
     def record(self, value: int, now_ms: int) -> None:
-        """QUO-10: into the current sample, or into the next slot when that one is complete."""
+        """Records a value in the current sample, or in the next slot if that is complete (QUO-10)."""
         if not self._starts or now_ms - self._current_start >= self.width_ms:
             self._advance(now_ms)
         current = self._current
@@ -72,7 +71,7 @@ class Rate:
         self.total += value
 
     def measure(self, now_ms: int) -> None:
-        """QUO-11, QUO-12: drops what is too old, then sets `total` and `window_ms`."""
+        """Drops samples that are too old, then sets `total` and `window_ms` (QUO-11, QUO-12)."""
         if now_ms >= self._purge_at:
             self._purge(now_ms)
         elapsed_ms = now_ms - self._oldest
@@ -82,14 +81,16 @@ class Rate:
         self.window_ms = elapsed_ms or 1
 
     def per_second(self, now_ms: int) -> float:
-        """QUO-13: the observed rate."""
+        """Returns the observed rate (QUO-13)."""
         self.measure(now_ms)
         return self.total * 1000 / self.window_ms
 
     def scale(self, factor: float) -> None:
-        """The limit is `factor` times what it was. What was recorded under a larger one counts for the same part of
-        this one: otherwise ten seconds at a large share are minutes of delay at a small one. Under a smaller one it
-        stays as it is (QUO-7): what went beyond that, a single large request, does not grow with the limit.
+        """Adjusts the recorded values after the limit changed by `factor`.
+
+        After a reduction the values are scaled down: otherwise ten seconds at a large share would cause minutes of
+        delay at a small one. After an increase they do not change (QUO-7), so that the excess of a single large request
+        does not grow with the limit.
         """
         if factor >= 1:
             return
@@ -107,7 +108,7 @@ class Rate:
             self._sums.append(0)
             self._current = len(starts) - 1
         else:
-            # The slot after the newest holds the oldest sample, and its bytes leave with it.
+            # The slot after the newest holds the oldest sample, whose bytes are removed with it.
             self._current = (self._current + 1) % (self.count + 1)
             self.total -= self._sums[self._current]
             starts[self._current] = self._lasts[self._current] = now_ms

@@ -1,4 +1,4 @@
-"""Reads: client quotas as the data plane holds them, and which of them applies to a client."""
+"""Reads: client quotas in the data plane, and the quota that applies to a client."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from quotas.interfaces import AddressQuota, ClientQuota, EntityPart, InstanceLik
 from quotas.precedence import Entity
 
 DEFAULT_NAME = "<default>"
-# A batch of this size is what Kafka takes by default (`max.message.bytes`).
+# Kafka's default maximum size of a batch (`max.message.bytes`).
 BATCH_BYTES = 1_048_588
 BYTE_RATES = ("producer_byte_rate", "consumer_byte_rate")
 
 
 def quota_list(instance: InstanceLike) -> list[ClientQuota]:
-    """All client quotas of an instance, in the order of the eight levels, then by name."""
+    """Returns all client quotas of an instance by level, then by name."""
     return sorted(interfaces.client_quotas.it.describe(instance.pk), key=_order)
 
 
 def quota_of(instance: InstanceLike, user: EntityPart | None, client_id: EntityPart | None) -> ClientQuota | None:
-    """The quota of exactly this entity, or None."""
+    """Returns the quota of exactly this entity, or None."""
     return next((quota for quota in quota_list(instance) if (quota.user, quota.client_id) == (user, client_id)), None)
 
 
 def seconds_of_one_batch(quota: ClientQuota) -> int:
-    """Returns how long, in seconds, a client waits after one batch of 1 MiB under the lower of its byte rates.
+    """Returns the delay in seconds after one batch of 1 MiB under the lower of the byte rates.
 
-    0 where no byte rate is below one batch a second. A rate of 0 blocks, which is what it says.
+    It is 0 if no byte rate is below one batch a second. A rate of 0 blocks intentionally and is ignored here.
     """
     rates = [rate for key in BYTE_RATES if (rate := quota.limits.get(key)) is not None and 0 < rate < BATCH_BYTES]
     return ceil(BATCH_BYTES / min(rates)) if rates else 0
 
 
 def address_quota_list(instance: InstanceLike) -> list[AddressQuota]:
-    """Limits of addresses, that of all others first."""
+    """Returns the limits of addresses, the default first."""
     return sorted(
         interfaces.client_quotas.it.describe_addresses(instance.pk),
         key=lambda quota: (quota.address is not None, quota.address or ""),
@@ -43,13 +43,13 @@ def address_quota_list(instance: InstanceLike) -> list[AddressQuota]:
 
 
 def effective_quota(instance: InstanceLike, *, user: str, client_id: str) -> tuple[Effective, ...]:
-    """What applies to a client, per quota key, with every level and why it applies or not."""
+    """Returns the quotas of a client by quota key, with an explanation of every level."""
     limits = explain.keyed((entity_of(quota), quota.limits) for quota in quota_list(instance))
     return explain.explain(limits, user=user, client_id=client_id)
 
 
 def entity_of(quota: ClientQuota) -> Entity:
-    """The entity of a quota as `precedence` writes it."""
+    """Returns the entity of a quota in the form of `precedence`."""
     return Entity(
         quota.user is not None,
         quota.user.name if quota.user else None,
@@ -59,13 +59,13 @@ def entity_of(quota: ClientQuota) -> Entity:
 
 
 def level_of(quota: ClientQuota) -> int:
-    """Which of the eight levels an entity stands on (QUO-2)."""
+    """Returns the level of an entity among the eight (QUO-2)."""
     kinds = tuple("none" if part is None else "default" if part.name is None else "name" for part in _parts(quota))
     return _LEVELS[kinds]
 
 
 def entity_name(user: EntityPart | None, client_id: EntityPart | None) -> str:
-    """`users/alice/clients/<default>` and the like, under the tenant's names."""
+    """Returns a name such as `users/alice/clients/<default>`, with the tenant's names."""
     parts = []
     for kind, part in (("users", user), ("clients", client_id)):
         if part is not None:
@@ -74,7 +74,7 @@ def entity_name(user: EntityPart | None, client_id: EntityPart | None) -> str:
 
 
 def address_name(address: str | None) -> str:
-    """`ips/192.0.2.1`, `ips/<default>`."""
+    """Returns `ips/192.0.2.1` or `ips/<default>`."""
     return f"ips/{DEFAULT_NAME if address is None else address}"
 
 

@@ -1,5 +1,5 @@
-"""Writes: client quotas, through the data plane's own admin client. They live in ZooKeeper; PostgreSQL keeps the audit
-row.
+"""Writes: client quotas, through the admin client of the data plane. They are stored in ZooKeeper; PostgreSQL only
+stores the audit row.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def set_quota(
     limits: Mapping[str, float | None],
     dry_run: bool = False,
 ) -> None:
-    """Make the limits of one entity exactly these: a key that is None or absent is removed (PUT).
+    """Sets the limits of one entity to exactly these: a key that is None or absent is removed (PUT).
 
-    In force on every broker within a second, on open connections too (QUO-7). Raises `Invalid` for an entity without
-    parts, an unknown key, or a value out of range.
+    They are in force on every broker within a second, also for open connections (QUO-7). Raises `Invalid` for an entity
+    without parts, an unknown key, or a value out of range.
     """
     access.require(acting, Scope.QUOTAS_WRITE)
     interfaces.require_reachable.it(instance)
@@ -79,7 +79,9 @@ def delete_quota(
     client_id: EntityPart | None,
     dry_run: bool = False,
 ) -> None:
-    """Remove all limits of one entity; clients fall to the next level that applies. Raises `NotFound` without any."""
+    """Removes all limits of one entity; its clients fall back to the next level. Raises `NotFound` if there
+    are none.
+    """
     access.require(acting, Scope.QUOTAS_WRITE)
     interfaces.require_reachable.it(instance)
     _require_entity(user, client_id)
@@ -102,11 +104,10 @@ def set_address_quota(
     connections_per_s: int | None,
     dry_run: bool = False,
 ) -> None:
-    """So many connections a second from one address of the instance's clients, or (None) from each that has no limit of
-    its own; without connections the limit is removed, if there is one (PUT).
+    """Limits the rate of new connections from one address, or (None) from each address without its own limit (PUT).
 
-    In force on every broker within a second, for connections that come from then on. Raises `Invalid` for what is no
-    address, or a value out of range.
+    Without connections an existing limit is removed. In force on every broker within a second, for new connections
+    only. Raises `Invalid` for an invalid address or a value out of range.
     """
     access.require(acting, Scope.QUOTAS_WRITE)
     interfaces.require_reachable.it(instance)
@@ -126,7 +127,7 @@ def set_address_quota(
 
 @audit.atomic
 def delete_address_quota(*, acting: Actor, instance: InstanceLike, address: str | None, dry_run: bool = False) -> None:
-    """Remove the limit of one address, or (None) of all others. Raises `NotFound` without one."""
+    """Removes the limit of one address, or (None) of all others. Raises `NotFound` if there is none."""
     access.require(acting, Scope.QUOTAS_WRITE)
     interfaces.require_reachable.it(instance)
     address = _require_address(address)
@@ -149,7 +150,7 @@ def _alter_address(
 
 
 def quota_ref(instance: InstanceLike, user: EntityPart | None, client_id: EntityPart | None) -> tuple[str, str]:
-    """How the audit log names a quota: `ins-…/users/alice/clients/<default>`."""
+    """Returns the name of a quota in the audit log: `ins-…/users/alice/clients/<default>`."""
     return _ref(instance, selectors.entity_name(user, client_id))
 
 
@@ -177,7 +178,7 @@ def _require_entity(user: EntityPart | None, client_id: EntityPart | None) -> No
 
 
 def _require_short_names(**parts: EntityPart | None) -> None:
-    """What has a longer name from before can still be removed."""
+    """Checks the length of names. Longer names of older quotas can still be removed."""
     for kind, part in parts.items():
         if part is not None and len(quote(part.name or "", safe="-_.")) > ENTITY_NAME_BYTES_MAX:
             detail = Message(gettext_noop("Use a name of at most %(n)s bytes."), n=ENTITY_NAME_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""How long whoever exceeded a rate has to wait (QUO-14…17). Pure."""
+"""Delay of a client that exceeded a rate (QUO-14…17). Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DELAY_MS_MAX = 2**31 - 1
 
 
 def delay_ms(rate: Rate, limit_per_s: float, now_ms: int) -> int:
-    """QUO-14, QUO-15: 0 while the observed rate is within the limit, else the X with O·W/(W+X) = T, rounded half up.
+    """Returns the delay (QUO-14, QUO-15): 0 within the limit, else the X with O·W/(W+X) = T, rounded half up.
 
     A limit of 0 blocks: any positive amount waits for the whole window.
     """
@@ -26,11 +26,11 @@ def delay_ms(rate: Rate, limit_per_s: float, now_ms: int) -> int:
 
 
 def charge(rate: Rate, amount: int, limit_per_s: float, now_ms: int) -> int:
-    """Records `amount` and answers the delay it brings (tested after recording, QUO-14)."""
+    """Records `amount` and returns the resulting delay (tested after recording, QUO-14)."""
     rate.record(amount, now_ms)
     return delay_ms(rate, limit_per_s, now_ms)
 
 
 def fetch_cap_bytes(rate: Rate, limit_per_s: float) -> int:
-    """QUO-19: what one response may weigh so that it can be within the limit at all: T·(n-1)·w."""
+    """Returns the maximum size of a response that can be within the limit (QUO-19): T·(n-1)·w."""
     return int(limit_per_s * (rate.count - 1) * rate.width_ms / 1000)

@@ -1,7 +1,7 @@
-"""A token bucket, as Kafka measures the rate of changes by the controller (QUO-40…42). Pure; the caller owns the clock.
+"""Token bucket with which Kafka measures the rate of changes by the controller (QUO-40…42). Pure.
 
-What begins while there are tokens left is done in full, so the tokens may be below zero after it: what comes next waits
-until that is paid for.
+The caller provides the clock. An operation that begins while tokens are left is executed completely, so that the number
+of tokens may become negative; the next operation waits until it is zero again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from quotas.throttle import DELAY_MS_MAX
 
 
 class TokenBucket:
-    """Full at first. Times are milliseconds of a clock that never runs backwards."""
+    """Token bucket, initially full. Times are milliseconds of a monotonic clock."""
 
     __slots__ = ("_burst", "_per_s", "_tokens", "_updated_ms")
 
@@ -24,17 +24,17 @@ class TokenBucket:
         self._updated_ms = 0
 
     def change(self, per_s: float, burst: float) -> None:
-        """What holds since the last charge: what is owed by then stays, and is paid for at this rate (QUO-7)."""
+        """Changes rate and burst from the last charge on; the debt stays and is paid at the new rate (QUO-7)."""
         self._per_s, self._burst = per_s, burst
         self._tokens = min(self._tokens, burst)
 
     def is_exhausted(self, now_ms: int) -> bool:
-        """Whether something done before has to be paid for first. A rate of zero lets nothing begin."""
+        """True if an earlier operation must be paid for first. A rate of zero blocks all operations."""
         self._refill(now_ms)
         return self._tokens < 0 or self._per_s <= 0
 
     def wait_ms(self, now_ms: int) -> int:
-        """Until everything charged so far is paid for."""
+        """Returns the time until everything charged so far is paid for."""
         self._refill(now_ms)
         if self._per_s <= 0:
             return BLOCKED_MS

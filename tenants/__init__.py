@@ -1,1 +1,1 @@
-"""Who is who: tenants, members and roles, API tokens, audit, idempotency records, and the console's shell."""
+"""Tenants, members and roles, API tokens, audit log, idempotency records, and the frame of the console."""

@@ -1,7 +1,7 @@
-"""The fence: what each role may do, and the only doors to a tenant's rows.
+"""Authorization: permissions of roles, and tenant-scoped access to rows.
 
-A door answers `NotFound` for unknown and foreign alike, so nobody can learn that another tenant's thing exists.
-Other apps build their doors from `fetch`; views call doors, never `Model.objects`.
+The functions raise `NotFound` for unknown and foreign ids alike, so that the existence of another tenant's rows is not
+revealed. Other apps build such functions on `fetch`; views call them and never `Model.objects`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ ROLE_SCOPES: dict[Role, frozenset[str]] = {
     Role.VIEWER: _ONLY_SEEING,
 }
 
-# What a token may be made for: each is asked for by a route of the API (tests/component/api/test_routes.py).
+# Scopes that a token may have: each is required by a route of the API (tests/component/api/test_routes.py).
 TOKEN_SCOPES = frozenset(Scope.values)
 
-# Roles a member of a role may give or take away. Only an owner makes owners.
+# Roles that a member may assign or remove. Only owners assign owners.
 MANAGED_ROLES: dict[Role, frozenset[Role]] = {
     Role.OWNER: frozenset(Role),
     Role.ADMIN: frozenset(Role) - {Role.OWNER},
@@ -50,7 +50,7 @@ MANAGED_ROLES: dict[Role, frozenset[Role]] = {
 
 
 def scopes_of(actor: Actor) -> frozenset[str]:
-    """Everything the actor may do in its tenant: the role's scopes, narrowed by the token's."""
+    """Returns the actor's scopes in its tenant: those of the role, restricted to those of the token."""
     if actor.kind is ActorKind.SYSTEM:
         return frozenset(Scope.values)
     granted = ROLE_SCOPES[actor.role] if actor.role is not None else frozenset()
@@ -60,13 +60,15 @@ def scopes_of(actor: Actor) -> frozenset[str]:
 
 
 def grantable_scopes(actor: Actor) -> frozenset[str]:
-    """What the actor may make a token for."""
+    """Returns the scopes for which the actor may create a token."""
     return scopes_of(actor) & TOKEN_SCOPES
 
 
 def may_give(actor: Actor, role: Role) -> bool:
-    """Whether the actor may make somebody a member with this role: the actor's own role manages it, and a token also
-    has every scope that the role brings, lest it invite somebody who may do more than it may.
+    """True if the actor may make somebody a member with this role.
+
+    The actor's own role must manage it. A token must also have every scope of the role, so that it cannot invite a
+    member with more permissions than its own.
     """
     if actor.kind is ActorKind.SYSTEM:
         return True
@@ -76,12 +78,12 @@ def may_give(actor: Actor, role: Role) -> bool:
 
 
 def permits(actor: Actor, scope: str) -> bool:
-    """True when the actor's role and token allow `scope`; says nothing about suspension."""
+    """True if the actor's role and token allow `scope`; suspension is not considered."""
     return scope in scopes_of(actor)
 
 
 def require(actor: Actor, scope: str) -> None:
-    """Raise `PermissionDenied` unless the actor has `scope`; writes also need a tenant that is not suspended."""
+    """Raises `PermissionDenied` unless the actor has `scope`; writes also require a tenant that is not suspended."""
     if not permits(actor, scope):
         refusal = PermissionDenied(Message(gettext_noop("This needs the permission %(scope)s."), scope=scope))
         refusal.scope = scope
@@ -91,7 +93,7 @@ def require(actor: Actor, scope: str) -> None:
 
 
 def require_active(actor: Actor) -> None:
-    """Raise `PaymentRequired` or `PermissionDenied` when the actor's tenant is suspended (the system still may)."""
+    """Raises `PaymentRequired` or `PermissionDenied` if the actor's tenant is suspended, except for the system."""
     tenant = actor.tenant
     if tenant is None or not tenant.is_suspended or actor.kind in (ActorKind.SYSTEM, ActorKind.OPERATOR):
         return
@@ -101,27 +103,29 @@ def require_active(actor: Actor) -> None:
 
 
 def require_confirmed(actor: Actor) -> None:
-    """Raise `ConfirmationNeeded` where a person's session was not confirmed lately: whoever has stolen it makes no
-    token and no owner with it.
+    """Raises `ConfirmationNeeded` if a user's session was not confirmed lately.
+
+    A stolen session therefore cannot create tokens or owners.
     """
     if not actor.is_confirmed:
         raise ConfirmationNeeded("Confirm that it is you in the console, then try again.")
 
 
 def tenant_of(actor: Actor) -> Tenant:
-    """The tenant the actor works in, or `PermissionDenied` for a user without one."""
+    """Returns the actor's tenant. Raises `PermissionDenied` for a user without one."""
     if actor.tenant is None:
         raise PermissionDenied("Join or create a tenant first.", code="no_tenant")
     return actor.tenant
 
 
 def fetch(rows: QuerySet[Row], *, lock: bool = False, **lookup: Any) -> Row:
-    """The one row of a queryset already fenced to a tenant, or `NotFound`; `lock` takes its lock (in a transaction).
+    """Returns the row of a queryset that is already restricted to a tenant. Raises `NotFound`.
 
-    Keys never change, so the lock leaves them to others: an audit entry about a tenant waits for nobody who holds it.
+    `lock` locks the row (in a transaction). Keys never change, so the lock permits foreign keys: an audit entry about a
+    locked tenant does not wait.
     """
     if any(isinstance(value, str) and "\x00" in value for value in lookup.values()):
-        raise NotFound  # PostgreSQL has no text with U+0000, so nothing is called that
+        raise NotFound  # PostgreSQL text cannot contain U+0000, so no row has it
     if lock:
         rows = rows.select_for_update(of=("self",), no_key=True)
     try:
@@ -131,7 +135,7 @@ def fetch(rows: QuerySet[Row], *, lock: bool = False, **lookup: Any) -> Row:
 
 
 def tenant(actor: Actor, tenant_id: str, *, lock: bool = False) -> Tenant:
-    """A tenant the acting user belongs to; a token sees only its own."""
+    """Returns a tenant of the acting user; a token sees only its own. Raises `NotFound`."""
     rows = Tenant.objects.all()
     if actor.kind is ActorKind.TOKEN:
         rows = rows.filter(pk=tenant_of(actor).pk)
@@ -142,32 +146,32 @@ def tenant(actor: Actor, tenant_id: str, *, lock: bool = False) -> Tenant:
 
 
 def own_tenant(actor: Actor, tenant_id: str, *, lock: bool = False) -> Tenant:
-    """The tenant the actor works in, by id. Another of the user's tenants is changed while working in it."""
+    """Returns the actor's current tenant by id. Other tenants of the user are changed while working in them."""
     return fetch(Tenant.objects.filter(pk=tenant_of(actor).pk), lock=lock, pk=tenant_id)
 
 
 def member(actor: Actor, member_id: str, *, lock: bool = False) -> Member:
-    """A present member of the actor's tenant."""
+    """Returns a current member of the actor's tenant. Raises `NotFound`."""
     rows = Member.objects.filter(tenant=tenant_of(actor), removed_at=None).select_related("user", "tenant")
     return fetch(rows, lock=lock, pk=member_id)
 
 
 def invitation(actor: Actor, invitation_id: str, *, lock: bool = False) -> Invitation:
-    """An invitation of the actor's tenant that is neither accepted nor revoked."""
+    """Returns an open invitation of the actor's tenant. Raises `NotFound`."""
     rows = Invitation.objects.filter(tenant=tenant_of(actor), accepted_at=None, revoked_at=None)
     return fetch(rows.select_related("invited_by__user"), lock=lock, pk=invitation_id)
 
 
 def token(actor: Actor, token_id: str, *, lock: bool = False) -> ApiToken:
-    """A token of the actor's tenant that is not revoked."""
+    """Returns a token of the actor's tenant that is not revoked. Raises `NotFound`."""
     rows = ApiToken.objects.filter(tenant=tenant_of(actor), revoked_at=None).select_related("member__user")
     return fetch(rows, lock=lock, pk=token_id)
 
 
 def acting_token(actor: Actor) -> ApiToken | None:
-    """The token that acts, locked: it is not revoked before what it makes is written. None for who holds no token.
+    """Returns the acting token, locked against revocation until its changes are written; None without a token.
 
-    Raises `Unauthenticated` when it has been revoked since the request began. The tenant is locked before.
+    Raises `Unauthenticated` if it has been revoked since the request began. The tenant must be locked before.
     """
     if actor.kind is not ActorKind.TOKEN:
         return None

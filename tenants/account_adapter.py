@@ -1,4 +1,4 @@
-"""What the sign-in library asks us: whose password this is, where a request comes from, and where links lead."""
+"""Adapter for the sign-in library: password checks, client addresses and public URLs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tenants.sign_in import Entrance, password_holder
 
 
 class AccountAdapter(DefaultAccountAdapter):
-    """The library's pages with our counting, our addresses and our public URL."""
+    """Library's account pages with our counting of failures, client addresses and public URL."""
 
     def get_client_ip(self, request: HttpRequest) -> str:
         return client_ip(request) or "unknown"
@@ -44,7 +44,7 @@ class AccountAdapter(DefaultAccountAdapter):
         return not sessions.is_confirmed(context.request)
 
     def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
-        """Who has a second factor is asked for it: the password alone would undo it."""
+        """Requires the second factor of users who have one, since the password alone would bypass it."""
         methods: list[dict[str, Any]] = super().get_reauthentication_methods(user)
         factors = [method for method in methods if method["id"] != "reauthenticate"]
         return factors or methods

@@ -1,8 +1,8 @@
-"""Who is acting: handed to every service as `acting`, and written to the audit log.
+"""Actors: passed to every service as `acting`, and written to the audit log.
 
-An actor is a value. It is made once per request (API: `tenants.api.authentication`; console:
-`tenants.requests.actor_of`) or once per task (`system_actor`), and carries the tenant it acts in, so that no service
-needs a request.
+An actor is an immutable value. It is created once per request (API: `tenants.api.authentication`; console:
+`tenants.requests.actor_of`) or per task (`system_actor`), and carries the tenant it acts in, so that services need no
+request.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """A user, a token, an operator or the system, acting in at most one tenant.
+    """User, token, operator or the system, acting in at most one tenant.
 
-    `scopes` is None where no token narrows what the role allows. `tenant` is None for a user without a tenant, for
-    operators working across tenants, and for system tasks that belong to no tenant.
+    `scopes` is None unless a token restricts the role. `tenant` is None for a user without a tenant, for operators
+    working across tenants, and for system tasks that belong to no tenant.
     """
 
     kind: ActorKind
@@ -34,22 +34,22 @@ class Actor:
     scopes: frozenset[str] | None = None
     ip: str | None = None
     request_id: str | None = None
-    # False where a person's session has not been confirmed lately (`access.require_confirmed`). Nobody asks a program.
+    # False if a user's session was not confirmed lately (`access.require_confirmed`); always true for programs.
     is_confirmed: bool = True
 
     def within(self, tenant: Tenant) -> Actor:
-        """The same actor, working in `tenant`; for system and operator actors only."""
+        """Returns the same actor in `tenant`; for system and operator actors only."""
         assert self.kind in (ActorKind.SYSTEM, ActorKind.OPERATOR)
         return replace(self, tenant=tenant)
 
 
 def system_actor(name: str, tenant: Tenant | None = None, *, request_id: str | None = None) -> Actor:
-    """The actor of a task: `system_actor("reconciler", instance.tenant)`. May do everything."""
+    """Returns the actor of a task, such as `system_actor("reconciler", instance.tenant)`. It has all permissions."""
     return Actor(kind=ActorKind.SYSTEM, id=f"system:{name}", label=name, tenant=tenant, request_id=request_id)
 
 
 def member_actor(member: Member, *, ip: str | None = None, request_id: str | None = None) -> Actor:
-    """A person in one of their tenants, signed in."""
+    """Returns the actor of a signed-in person in one of their tenants."""
     return Actor(
         kind=ActorKind.USER, id=member.user_id, label=member.user.email, tenant=member.tenant, member=member,
         user=member.user, role=Role(member.role), ip=ip, request_id=request_id,
@@ -57,7 +57,7 @@ def member_actor(member: Member, *, ip: str | None = None, request_id: str | Non
 
 
 def token_actor(token: ApiToken, *, ip: str | None = None, request_id: str | None = None) -> Actor:
-    """A program holding a token: its member's role, narrowed by the token's scopes."""
+    """Returns the actor of an API token: its member's role, restricted to the token's scopes."""
     member = token.member
     return Actor(
         kind=ActorKind.TOKEN, id=token.id, label=token.name, tenant=token.tenant, member=member, user=member.user,
@@ -66,10 +66,10 @@ def token_actor(token: ApiToken, *, ip: str | None = None, request_id: str | Non
 
 
 def user_actor(user: User, *, ip: str | None = None, request_id: str | None = None) -> Actor:
-    """A signed-in person outside any tenant (accepting an invitation, founding a tenant)."""
+    """Returns the actor of a signed-in person outside any tenant (accepting an invitation, founding a tenant)."""
     return Actor(kind=ActorKind.USER, id=user.pk, label=user.email, user=user, ip=ip, request_id=request_id)
 
 
 def operator_actor(user: User, *, ip: str | None = None, request_id: str | None = None) -> Actor:
-    """Staff in the operator panel, across tenants."""
+    """Returns the actor of staff in the operator panel, across tenants."""
     return Actor(kind=ActorKind.OPERATOR, id=user.pk, label=user.email, user=user, ip=ip, request_id=request_id)

@@ -26,8 +26,8 @@ from tenants.models import ApiToken, AuditEntry, Invitation, Member, Tenant, Use
 from tenants.operator import ACTION_ROWS_MAX, OperatorAdmin, each_row, operator_action
 from tenants.suspending import SuspendForm, asked_form, confirm_page, effects_on
 
-# Registered by the packages as soon as their admin module is imported. What people may do is said by roles, so groups
-# would be a second place; an e-mail address is part of its user; the secrets of second factors are nobody's to look at.
+# Packages register these models when their admin modules are imported. Permissions come from roles, not groups; an
+# e-mail address is part of its user; secrets of second factors must not be shown.
 admin.site.unregister((Group, EmailAddress, Authenticator))
 
 
@@ -70,7 +70,7 @@ class TenantAdmin(OperatorAdmin):
 
     @admin.action(description=_("Suspend"), permissions=["operate"])
     def suspend(self, request: HttpRequest, queryset: QuerySet[Tenant]) -> HttpResponse | None:
-        """A page says what happens to whom, and asks why; then it is done."""
+        """Shows the effects of the suspension and asks for the reason, then suspends."""
         rows = list(queryset[:ACTION_ROWS_MAX])
         form = asked_form(request, rows, SuspendForm)
         if not form.is_valid():

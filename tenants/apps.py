@@ -1,4 +1,4 @@
-"""The tenants app in Django."""
+"""Django application of tenants."""
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _

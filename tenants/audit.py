@@ -1,4 +1,4 @@
-"""The audit log: every change, written in the transaction of it, and kept where nobody knows whether it was made.
+"""Audit log: every change, written in its transaction, and kept if the outcome of the change is unknown.
 
 `audit.record(acting, "topic.created", topic_ref, before=None, after={...})`. Actions are `<thing>.<past participle>`.
 """
@@ -41,10 +41,10 @@ def record(
     *,
     tenant: Tenant | None = None,
 ) -> AuditEntry:
-    """Append one entry. `target` is a model row, or (kind, id) for things without a row, such as a topic.
+    """Appends an entry. `target` is a model row, or (kind, id) for objects without a row, such as a topic.
 
-    `before` and `after` hold only what changed. Values under keys that sound secret are replaced, whatever they are.
-    `tenant` defaults to the actor's.
+    `before` and `after` contain only what changed. Values under keys that look secret are replaced. `tenant` defaults
+    to the actor's.
     """
     target_type, target_id = target if isinstance(target, tuple) else (target._meta.model_name or "", str(target.pk))
     return AuditEntry.objects.create(
@@ -63,14 +63,14 @@ def record(
 
 
 def append(entries: Sequence[AuditEntry]) -> None:
-    """Many entries at once, of what was done elsewhere; in the transaction that makes them count once."""
+    """Appends entries about actions done elsewhere, in the transaction that ensures that they are appended once."""
     for entry in entries:
         entry.before, entry.after = _plain(entry.before), _plain(entry.after)
     AuditEntry.objects.bulk_create(entries, batch_size=APPENDED_AT_ONCE_MAX)
 
 
 def forget_old_client_rows(now: datetime) -> int:
-    """Delete what Kafka clients did longer ago than it is kept, the oldest first; how many went."""
+    """Deletes expired entries about Kafka clients, the oldest first, and returns their number."""
     old = AuditEntry.objects.filter(
         actor_kind=ActorKind.CLIENT, time__lt=now - timedelta(days=AUDIT_CLIENT_ROWS_KEPT_DAYS)
     )
@@ -82,7 +82,7 @@ def forget_old_client_rows(now: datetime) -> int:
 
 @contextmanager
 def in_doubt(entry: AuditEntry) -> Iterator[None]:
-    """Around the call that does what `entry` says: while nobody knows whether it was done, the row is kept (`keep`)."""
+    """Wraps the call that performs the change of `entry`: if its outcome is unknown, the row is kept (`keep`)."""
     try:
         yield
     except OutcomeUnknown as error:
@@ -91,9 +91,9 @@ def in_doubt(entry: AuditEntry) -> Iterator[None]:
 
 
 def keep(error: OutcomeUnknown) -> None:
-    """Write the rows of what may have been done, which a rollback has taken, with `"outcome": "unknown"`.
+    """Writes the rows of changes with an unknown outcome after a rollback, with `"outcome": "unknown"`.
 
-    Whoever rolls back calls it behind that: a service's `atomic`, and the REST view around its own transaction.
+    It is called after each rollback: by a service's `atomic`, and by the REST view around its own transaction.
     """
     for entry in error.asked:
         entry.after = {**(entry.after or {}), "outcome": OUTCOME_UNKNOWN}
@@ -102,7 +102,7 @@ def keep(error: OutcomeUnknown) -> None:
 
 
 def atomic(service: Callable[P, T]) -> Callable[P, T]:
-    """`transaction.atomic` for a service that changes what is not in the database: see `in_doubt`."""
+    """Decorates a service that changes state outside the database with `transaction.atomic`: see `in_doubt`."""
 
     @functools.wraps(service)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -117,7 +117,7 @@ def atomic(service: Callable[P, T]) -> Callable[P, T]:
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parts of both that differ, ready for `record(..., before, after)`."""
+    """Returns the differing parts of both, for `record(..., before, after)`."""
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return {n: before[n] for n in names if n in before}, {n: after[n] for n in names if n in after}
 

@@ -1,4 +1,4 @@
-"""What a Kafka client did, as a row of the audit log says it to a person: "created topic orders (3 partitions)"."""
+"""Sentences about actions of Kafka clients in the audit log: "created topic orders (3 partitions)"."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from django.utils.translation import ngettext
 from tenants.choices import ActorKind
 from tenants.models import AuditEntry
 
-# Names in one sentence; the row's values have all of them.
+# Maximum number of names in a sentence; the row's values contain all of them.
 NAMES_SHOWN_MAX = 3
 
 
 class _Row:
-    """A row, taken apart for whoever makes a sentence of it."""
+    """Parsed row, as input of a sentence."""
 
     def __init__(self, entry: AuditEntry) -> None:
         self.action = entry.action
         self.before: Mapping[str, Any] = entry.before or {}
         self.after: Mapping[str, Any] = entry.after or {}
         self.context: Mapping[str, Any] = entry.context or {}
-        # Without the instance, and without what says of which kind it is.
+        # Without the instance and the prefix that names the kind.
         self.name = entry.target_id.partition("/")[2]
         for start in ("users/", "acls/"):
             if entry.target_type in ("user", "acl"):
@@ -35,7 +35,7 @@ class _Row:
 
 
 def sentence_of(entry: AuditEntry) -> str:
-    """ "" for what other than clients did, and for what this version has no words for."""
+    """Returns the sentence of a row; "" for other actors, and for actions unknown to this version."""
     if entry.actor_kind != ActorKind.CLIENT:
         return ""
     row = _Row(entry)
@@ -57,7 +57,7 @@ def _words(row: _Row) -> str:
     return "" if make is None else make(row)
 
 
-# -- one thing --------------------------------------------------------------------------------------------------------
+# -- single objects -------------------------------------------------------------------------------------------------
 
 
 def _topic_created(row: _Row) -> str:
@@ -150,7 +150,7 @@ _ONCE: Mapping[str, Callable[[_Row], str]] = {
 }
 
 
-# -- several at once --------------------------------------------------------------------------------------------------
+# -- several objects ------------------------------------------------------------------------------------------------
 
 
 def _many(row: _Row) -> str:
@@ -160,7 +160,7 @@ def _many(row: _Row) -> str:
 
 
 def _why_refused(reason: object) -> str:
-    """Of a client's certificate; "" for what this version has no words for."""
+    """Returns the reason why a client's certificate was refused; "" for a reason unknown to this version."""
     return {
         "no_certificate": _("no certificate was shown"),
         "untrusted": _("the certificate is of no authority of the route"),

@@ -1,8 +1,7 @@
-"""Passwords that have leaked, looked up in a file that an operator has fetched: nothing is asked over the network.
+"""Lookup of leaked passwords in a local file that an operator has downloaded, without network access.
 
-The file is that of Have I Been Pwned "ordered by hash": a line for each password, its SHA-1 in capital hexadecimal
-digits, a colon, and how often it was seen. It has 40 GB; a look-up reads some forty places of it and keeps nothing in
-memory.
+The file is that of Have I Been Pwned "ordered by hash": a line per password with its SHA-1 in upper case hexadecimal, a
+colon, and a count. It has 40 GB; a lookup reads about forty positions and keeps nothing in memory.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ LINE_BYTES_MAX = 128
 
 
 def holds(file: Path, password: str) -> bool:
-    """Whether the file has this password. Raises `OSError`."""
+    """True if the file contains this password. Raises `OSError`."""
     digest = hashlib.sha1(password.encode(), usedforsecurity=False).hexdigest().upper().encode()
     with file.open("rb", buffering=LINE_BYTES_MAX) as stream:
-        # The line looked for begins in [low, high), if it is there at all.
+        # The line, if it exists, begins in [low, high).
         low, high = 0, os.fstat(stream.fileno()).st_size
         while low < high:
             middle = (low + high) // 2
@@ -45,7 +44,7 @@ def holds(file: Path, password: str) -> bool:
 
 
 def _first_line_from(stream: IO[bytes], offset: int) -> tuple[int, bytes]:
-    """The first line that begins at `offset` or behind it, and where."""
+    """Returns the first line that begins at or after `offset`, with its position."""
     if offset:
         stream.seek(offset - 1)
         stream.readline(LINE_BYTES_MAX)
@@ -55,7 +54,7 @@ def _first_line_from(stream: IO[bytes], offset: int) -> tuple[int, bytes]:
 
 
 class BreachedPasswordValidator:
-    """Refuses what has leaked, where a file is named."""
+    """Refuses leaked passwords if a file is configured."""
 
     def validate(self, password: str, user: Any = None) -> None:
         if not settings.BREACHED_PASSWORDS_FILE:
@@ -75,7 +74,7 @@ class BreachedPasswordValidator:
 
 @register(Tags.security)
 def file_is_readable(app_configs: Sequence[Any] | None = None, **_options: Any) -> list[CheckMessage]:
-    """A system check: the file that is named is there, and is of that kind."""
+    """System check that the configured file exists and has the right format."""
     name = settings.BREACHED_PASSWORDS_FILE
     if not name:
         return []

@@ -1,13 +1,13 @@
-"""What a User-Agent header says in two words, for people: "Firefox on Linux". Pure.
+"""Browser and operating system from a User-Agent header, for people: "Firefox on Linux". Pure.
 
-It is what the browser says of itself: enough to recognise one's own sessions, and no proof of anything.
+The header is provided by the browser: it helps to recognise one's own sessions, but proves nothing.
 """
 
 from __future__ import annotations
 
 UNKNOWN = ""
 
-# The first that is found wins: most say that they are Safari, and Edge and Opera that they are Chrome.
+# The first match wins: most browsers claim to be Safari, and Edge and Opera claim to be Chrome.
 _BROWSERS = (
     ("Edg", "Edge"),
     ("OPR/", "Opera"),
@@ -34,17 +34,17 @@ _SYSTEMS = (
 
 
 def browser_of(user_agent: str) -> str:
-    """The browser's name, or UNKNOWN."""
+    """Returns the browser's name, or UNKNOWN."""
     return _first(_BROWSERS, user_agent)
 
 
 def system_of(user_agent: str) -> str:
-    """The operating system's name, or UNKNOWN."""
+    """Returns the operating system's name, or UNKNOWN."""
     return _first(_SYSTEMS, user_agent)
 
 
 def kind_of(user_agent: str) -> str:
-    """Both in one word: what makes a browser the same as the one before. Versions change by themselves."""
+    """Returns both names joined, which identify a browser regardless of its version."""
     return "/".join(word for word in (browser_of(user_agent), system_of(user_agent)) if word)
 
 

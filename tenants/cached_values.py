@@ -1,7 +1,7 @@
-"""What the cache may hold, as JSON: reading it back makes data, and runs nothing.
+"""Serialisation of cached values as JSON: reading them creates data only and executes nothing.
 
-Beside what JSON has there are tuples, frozen sets, instants, mappings with keys of any kind, and the dataclasses that
-were declared with `cacheable`. Each of these is an object with one name that begins with `~`.
+In addition to JSON's types there are tuples, frozen sets, instants, mappings with keys of any kind, and dataclasses
+declared with `cacheable`. Each of these is an object with one name that begins with `~`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from django.utils.functional import Promise
 
-# One value. A group of 10,000 partitions takes a sixth of it.
+# Limit of one value. A group of 10,000 partitions takes a sixth of it.
 CACHED_VALUE_BYTES_MAX: Final = 4_194_304
 MARK: Final = "~"
 TUPLE, FROZEN_SET, INSTANT, MAPPING, OBJECT = (MARK + letter for letter in "tsdmo")
@@ -24,30 +24,30 @@ _declared: dict[str, type] = {}
 
 
 class TooLarge(ValueError):
-    """The value takes more than `CACHED_VALUE_BYTES_MAX`."""
+    """The value exceeds `CACHED_VALUE_BYTES_MAX`."""
 
 
 class NotKeepable(TypeError):
-    """A part of the value is of no kind that can be kept."""
+    """A part of the value has an unsupported type."""
 
 
 class Unreadable(ValueError):
-    """Not what `dumps` writes, or of a class that has changed since."""
+    """The text was not written by `dumps`, or its class has changed since."""
 
 
 def cacheable(cls: Declared) -> Declared:
-    """Declare a dataclass, for use as a decorator. Its name must be its own."""
+    """Declares a dataclass as cacheable (a decorator). Its name must be unique."""
     if _declared.setdefault(cls.__name__, cls) is not cls:
         raise ValueError(f"two classes are called {cls.__name__}")
     return cls
 
 
 def dumps(value: Any) -> bytes:
-    """The value as text.
+    """Serialises a value.
 
     Raises:
-        TooLarge: more than `CACHED_VALUE_BYTES_MAX`.
-        NotKeepable: a part of it is of another kind.
+        TooLarge: it exceeds `CACHED_VALUE_BYTES_MAX`.
+        NotKeepable: a part of it has an unsupported type.
     """
     try:
         text = json.dumps(_plain(value), separators=(",", ":"), allow_nan=False).encode()
@@ -59,10 +59,10 @@ def dumps(value: Any) -> bytes:
 
 
 def loads(text: bytes) -> Any:
-    """What was given to `dumps`.
+    """Restores a value written by `dumps`.
 
     Raises:
-        Unreadable: it was written by something else.
+        Unreadable: the text was not written by `dumps`.
     """
     try:
         return json.loads(text, object_hook=_restored)

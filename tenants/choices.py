@@ -1,4 +1,4 @@
-"""The closed sets of words of this app: roles, scopes, states, kinds of actor."""
+"""Enumerations of this app: roles, scopes, states, kinds of actors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TenantStatus(models.TextChoices):
 
 
 class SuspensionReason(models.TextChoices):
-    """Why a tenant is suspended; decides whether writes answer 402 (unpaid) or 403 (the others)."""
+    """Reason of a suspension; writes answer 402 for an unpaid invoice and 403 otherwise."""
 
     UNPAID = "unpaid", _("Unpaid invoice")
     ABUSE = "abuse", _("Abuse")
@@ -23,7 +23,7 @@ class SuspensionReason(models.TextChoices):
 
 
 class Role(models.TextChoices):
-    """What a member is in a tenant. `access.ROLE_SCOPES` says what each may do."""
+    """Role of a member in a tenant. `access.ROLE_SCOPES` has the permissions of each."""
 
     OWNER = "owner", _("Owner")
     ADMIN = "admin", _("Admin")
@@ -33,7 +33,7 @@ class Role(models.TextChoices):
 
 
 class Scope(models.TextChoices):
-    """One permission: asked by an endpoint, granted by a role, and narrowed by a token's scopes."""
+    """Permission: required by an endpoint, granted by a role, and restricted by a token's scopes."""
 
     TENANT_READ = "tenant:read", _("See the tenant and its limits")
     TENANT_WRITE = "tenant:write", _("Rename the tenant")
@@ -67,7 +67,7 @@ class Scope(models.TextChoices):
 
 
 class InvitationState(StrEnum):
-    """What has become of an invitation."""
+    """State of an invitation."""
 
     OPEN = "open"
     ACCEPTED = "accepted"
@@ -76,7 +76,7 @@ class InvitationState(StrEnum):
 
 
 class ActorKind(models.TextChoices):
-    """Who did it, as written in the audit log."""
+    """Kind of actor in the audit log."""
 
     USER = "user", _("User")
     TOKEN = "token", _("API token")

@@ -1,6 +1,6 @@
-"""Passwords that are tried first: a common one, dressed up to be long enough. Pure but for Django's list.
+"""Detection of common passwords that were extended to be long enough. Pure except for Django's list.
 
-Of the 20,000 common passwords that come with Django hardly any has ten characters; what people make of them has.
+Hardly any of Django's 20,000 common passwords has ten characters, but their usual variations do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from django.contrib.auth.password_validation import CommonPasswordValidator
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-# A shorter word says too little: "love" begins many a good passphrase.
+# Shorter words are ignored: "love" begins many good passphrases.
 WORD_CHARS_MIN = 5
 REPEATED_CHARS_MAX = 4
 _LETTERS = str.maketrans("0134578@$!", "oleastbasi")
@@ -20,8 +20,9 @@ _ENDS = re.compile(r"^[\W\d_]+|[\W\d_]+$")
 
 
 def candidates(password: str) -> set[str]:
-    """What a password may be a common one in disguise of: without what stands before and behind its letters, and with
-    letters in place of the digits and signs that look like them.
+    """Returns the common passwords of which this may be a variation.
+
+    Characters before and after the letters are removed, and digits and signs are replaced by similar letters.
     """
     lowered = password.lower().strip()
     bare = _ENDS.sub("", lowered)
@@ -30,14 +31,14 @@ def candidates(password: str) -> set[str]:
 
 
 def is_repeated(password: str) -> bool:
-    """Whether it is a short piece over and over, such as "abcabcabcabc"."""
+    """True if the password repeats a short piece, such as "abcabcabcabc"."""
     text = password.lower()
     sizes = range(1, min(REPEATED_CHARS_MAX, len(text) // 2) + 1)
     return any(text == (text[:size] * len(text))[: len(text)] for size in sizes)
 
 
 class DisguisedPasswordValidator(CommonPasswordValidator):
-    """Refuses what an attacker's first rules make of a common password."""
+    """Refuses simple variations of common passwords, which attackers try first."""
 
     def validate(self, password: str, user: Any = None) -> None:
         if is_repeated(password) or any(word in self.passwords for word in candidates(password)):

@@ -1,4 +1,4 @@
-"""Settings this app stands for, as plain values that `config.settings` may import before Django is ready."""
+"""Settings of this app as plain values, which `config.settings` may import before Django is ready."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from tenants.limits import PASSWORD_CHANGES_PER_USER_AND_MINUTE_MAX
 
-# Right after the security headers: everything below it has a request id and, under /api/, answers problem details.
+# Follows the security headers: all later middleware has a request id and, under /api/, answers problem details.
 MIDDLEWARE = "tenants.api.middleware.ApiMiddleware"
 
 REST_FRAMEWORK: dict[str, Any] = {
@@ -43,7 +43,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "REDOC_DIST": "SIDECAR",
 }
 
-# The operator panel in the colours of the design's tokens.
+# Operator panel in the colours of the design's tokens.
 UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "Penstock operator",
     "SITE_HEADER": "Penstock",
@@ -91,14 +91,14 @@ UNFOLD: dict[str, Any] = {
     "SIDEBAR": {"show_search": True, "show_all_applications": False, "navigation": "tenants.operator.navigation"},
 }
 
-# How often one address or one person may knock at the sign-in library's pages (our sign-up page counts there as well).
-# Wrong passwords and codes are counted by `tenants.sign_in`.
+# Rate limits of the sign-in library's pages by address or person (our sign-up page is counted as well). Wrong passwords
+# and codes are counted by `tenants.sign_in`.
 ACCOUNT_RATE_LIMITS: dict[str, str] = {
     "login": "30/m/ip",
     "signup": "20/m/ip",
     "reset_password": "20/m/ip,5/m/key",
     "change_password": f"{PASSWORD_CHANGES_PER_USER_AND_MINUTE_MAX}/m/user",
-    # The library's own counting of codes: one for the account from wherever, by which others would keep its owner out.
+    # Disables the library's counting of codes per account, by which attackers could lock out its owner.
     "login_failed": "",
 }
 
@@ -109,7 +109,7 @@ ACCOUNT_FORMS: dict[str, str] = {
     "user_token": "tenants.password_forms.UserTokenForm",
 }
 
-# The library counts every sign-in by a passkey, right or not; what counts failures is ours (`tenants.sign_in`).
+# The library counts every sign-in by passkey, successful or not; failures are counted in `tenants.sign_in`.
 MFA_RATE_LIMITS: dict[str, str] = {"webauthn_login": "30/m/ip"}
 
 MFA_FORMS: dict[str, str] = {

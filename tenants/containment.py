@@ -1,4 +1,4 @@
-"""Errors of one tenant, instance or cluster, kept from all others that the same loop handles."""
+"""Containment of errors of one tenant, instance or cluster in loops over all of them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ log = structlog.get_logger(__name__)
 
 @contextmanager
 def contained(event: str, **subject: str | int | None) -> Iterator[None]:
-    """Runs one pass of a loop over many tenants. An exception there is logged as `event`, with the `subject` that
-    raised it, and the loop goes on with the next pass.
+    """Runs one iteration of a loop over many tenants. An exception is logged as `event` with the `subject`.
 
-    What tenants write reaches these loops: the time of a record, the name of a client, the answer of a webhook. One
-    value that a pass cannot handle must not keep the others from being watched, billed or told.
+    Input of tenants reaches these loops: timestamps of records, names of clients, responses of webhooks. A value that
+    one iteration cannot handle must not stop monitoring, billing or notification of other tenants.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Tables as CSV, line by line, safe to open in a spreadsheet."""
+"""CSV tables, streamed line by line and safe to open in a spreadsheet."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from typing import Any
 
 from django.http import HttpRequest, StreamingHttpResponse
 
-# What a spreadsheet takes for the beginning of a formula.
+# Characters that begin a formula in spreadsheets.
 FORMULA_BEGINS = ("=", "+", "-", "@")
 EXCEL = "excel"
 BYTE_ORDER_MARK = "\ufeff"
 
 
 class _Line:
-    """A file for the csv writer that gives back each line instead of keeping it."""
+    """File object for the csv writer that returns each line instead of storing it."""
 
     def write(self, value: str) -> str:
         return value
 
 
 def inert(text: str) -> str:
-    """A cell that a spreadsheet does not run as a formula; some pass over white space to find its beginning."""
+    """Returns a cell that spreadsheets do not execute as a formula; some of them ignore leading white space."""
     return f"'{text}" if text[:1] in ("\t", "\r", "\n") or text.lstrip()[:1] in FORMULA_BEGINS else text
 
 
 def is_for_excel(request: HttpRequest) -> bool:
-    """True where the address asks for it: `?for=excel`."""
+    """True if the URL requests it: `?for=excel`."""
     return request.GET.get("for") == EXCEL
 
 
 def response(
     name: str, head: Sequence[str], rows: Iterable[Sequence[Any]], *, for_excel: bool = False
 ) -> StreamingHttpResponse:
-    """A file called `name`. Texts of others are made `inert` by the caller.
+    """Returns a streaming response with a file called `name`. The caller makes untrusted texts `inert`.
 
-    `for_excel`: as a spreadsheet opens it where decimals have a comma: with a byte order mark, without which it does
-    not take the file for UTF-8, with semicolons between cells, and with decimal commas.
+    `for_excel` writes the format of spreadsheets with decimal commas: a byte order mark, without which they do not
+    detect UTF-8, semicolons between cells, and decimal commas.
     """
     writer = csv.writer(_Line(), delimiter=";" if for_excel else ",")
 

@@ -6,10 +6,10 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Final
 
 DIGITS_DEFAULT: Final = 2
-# Decimals of the columns of invoices and payments. Currencies with more are refused where one is entered.
+# Decimals of stored amounts of invoices and payments. Currencies with more are refused on input.
 DIGITS_STORED_MAX: Final = 3
 AMOUNT_MAX: Final = Decimal(10) ** 15
-# The currencies in use whose minor unit is not a hundredth; a test compares the list with the one of the JDK.
+# Currencies whose minor unit is not a hundredth; a test compares the list with that of the JDK.
 _DIGITS: Final = dict.fromkeys(
     ("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "UYI", "VND", "VUV", "XAF", "XOF",
      "XPF"), 0
@@ -19,17 +19,17 @@ _DIGITS: Final = dict.fromkeys(
 
 
 def minor_digits(currency: str) -> int:
-    """Decimals of the currency by ISO 4217: 2 of EUR, 0 of JPY, 3 of KWD."""
+    """Returns the decimals of the currency by ISO 4217: 2 for EUR, 0 for JPY, 3 for KWD."""
     return _DIGITS.get(currency, DIGITS_DEFAULT)
 
 
 def amount_digits(currency: str) -> int:
-    """Decimals of an amount that is stored."""
+    """Returns the decimals of stored amounts."""
     return min(minor_digits(currency), DIGITS_STORED_MAX)
 
 
 def minor_unit(currency: str) -> Decimal:
-    """The smallest amount that is charged: 0.01 in EUR, 1 in JPY, 0.001 in KWD."""
+    """Returns the smallest amount that is charged: 0.01 in EUR, 1 in JPY, 0.001 in KWD."""
     return Decimal(1).scaleb(-amount_digits(currency))
 
 
@@ -39,11 +39,11 @@ def rounded(amount: Decimal, currency: str = "EUR") -> Decimal:
 
 
 def fits(amount: Decimal, currency: str) -> bool:
-    """True for a finite number of the currency's smallest amounts, of at most `AMOUNT_MAX`."""
+    """True for a finite multiple of the currency's smallest amount, up to `AMOUNT_MAX`."""
     return amount.is_finite() and abs(amount) <= AMOUNT_MAX and amount == rounded(amount, currency)
 
 
 def plain(amount: Decimal) -> Decimal:
-    """An amount as it is written for machines: with two decimals, and a third where it is not zero."""
+    """Returns an amount for machines: with two decimals, and a third if it is not zero."""
     cents = amount.quantize(Decimal("0.01"), ROUND_HALF_UP)
     return cents if cents == amount else amount

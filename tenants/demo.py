@@ -1,4 +1,4 @@
-"""The demo tenant of `manage.py up`: the same person, tenant and token on every start."""
+"""Demo tenant of `manage.py up`: the same person, tenant and token on every start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEMO_TOKEN_NAME = "demo"  # noqa: S105
 
 @dataclass(frozen=True, slots=True)
 class DemoTenant:
-    """What `up` prints: the tenant, its owner, and the token's secret."""
+    """Demo tenant, its owner, and the token's secret, which `up` prints."""
 
     tenant: Tenant
     member: Member
@@ -28,9 +28,9 @@ class DemoTenant:
 
 @transaction.atomic
 def ensure_demo_tenant(*, email: str, password: str, token_secret: str | None) -> DemoTenant:
-    """Make what is missing. `token_secret` is the one kept from an earlier start; one that stopped working is replaced.
+    """Creates missing parts. `token_secret` is that of an earlier start; an invalid one is replaced.
 
-    The caller keeps the returned secret in the state directory: the database has only its hash.
+    The caller stores the returned secret in the state directory, because the database has only its hash.
     """
     email = UserManager.normalize_email(email)
     user = User.objects.select_for_update().filter(email=email).first()
@@ -45,7 +45,7 @@ def ensure_demo_tenant(*, email: str, password: str, token_secret: str | None) -
 
 
 def demo_owner(email: str) -> Member:
-    """The member `ensure_demo_tenant` made for this address."""
+    """Returns the member that `ensure_demo_tenant` created for this address."""
     rows = Member.objects.select_related("tenant", "user")
     return rows.get(tenant__slug=DEMO_SLUG, user__email=UserManager.normalize_email(email), removed_at=None)
 
@@ -68,7 +68,7 @@ def _working_secret(member: Member, token_secret: str | None) -> str:
 
 
 def _widen(token: ApiToken, scopes: list[str]) -> None:
-    """A version of before knew fewer scopes, and the printed token is to do all that its owner may."""
+    """Adds scopes that older versions did not have, so that the printed token has all permissions of its owner."""
     before = sorted(token.scopes)
     if not set(scopes) <= set(before):
         token.scopes = scopes

@@ -1,7 +1,7 @@
-"""What a service may refuse, as one family of errors with a stable `code` and an HTTP status.
+"""Errors of services: refusals with a stable `code` and an HTTP status.
 
-Services raise these; `tenants.api.problems` turns them into RFC 9457 problem details and the console into a message.
-`title` and `detail` are English and may be shown; `code` is what programs compare and never changes.
+Services raise these; `tenants.api.problems` converts them to RFC 9457 problem details, and the console to a message.
+`title` and `detail` are English and may be shown; `code` is for programs and never changes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 class Message(str):
-    """An English sentence with values in it, which knows its message id and the values: a page says it in the reader's
-    language (`tenants.wording.localized`), everything else takes it for the string it is.
+    """English sentence with values that carries its message id, so that pages can translate it.
+
+    Everything but `tenants.wording.localized` treats it as the string it is.
 
         Message(gettext_noop("A list has at most %(n)s entries."), n=20)
     """
@@ -32,7 +33,7 @@ class Message(str):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldError:
-    """One wrong place in the request: a JSON pointer into the body, or the name of a query parameter or header."""
+    """Wrong place in the request: a JSON pointer into the body, or the name of a query parameter or header."""
 
     detail: str
     code: str = "invalid"
@@ -42,7 +43,7 @@ class FieldError:
 
 
 class DomainError(Exception):
-    """A request that is refused and has changed nothing."""
+    """Refusal of a request that has changed nothing."""
 
     code = "bad_request"
     http_status = 400
@@ -68,7 +69,7 @@ class DomainError(Exception):
 
 
 class Invalid(DomainError):
-    """The request is readable but a value is wrong: `Invalid.at("/name", "Already used.", code="taken")`."""
+    """A value of the request is wrong: `Invalid.at("/name", "Already used.", code="taken")`."""
 
     code = "invalid_request"
     http_status = 400
@@ -76,7 +77,7 @@ class Invalid(DomainError):
 
     @classmethod
     def at(cls, pointer: str, detail: str, *, code: str = "invalid") -> Invalid:
-        """An error at one JSON pointer of the body."""
+        """Returns an error at one JSON pointer of the body."""
         return cls(detail, errors=[FieldError(pointer=pointer, detail=detail, code=code)])
 
 
@@ -93,31 +94,31 @@ class PaymentRequired(DomainError):
 
 
 class PermissionDenied(DomainError):
-    """The thing may be seen, the act is not allowed. A foreign tenant's thing is `NotFound`, never this."""
+    """The object is visible, but the action is not allowed. Objects of other tenants raise `NotFound` instead."""
 
     code = "permission_denied"
     http_status = 403
     title = "This is not allowed for you"
-    # The permission that is missing, where one is.
+    # Missing permission, if there is one.
     scope = ""
 
 
 class ConfirmationNeeded(PermissionDenied):
-    """A session alone is not enough for this: its owner is asked for the password or the second factor first."""
+    """The action needs more than a session: the password or the second factor must be entered again first."""
 
     code = "confirmation_needed"
     title = "Confirm that it is you first"
 
 
 class SecondFactorNeeded(PermissionDenied):
-    """The tenant, or the operator panel, is open to who has given a second factor."""
+    """The tenant, or the operator panel, requires a second factor."""
 
     code = "second_factor_needed"
     title = "A second factor is needed"
 
 
 class QuotaExceeded(DomainError):
-    """An entitlement is used up (429 is for rate only)."""
+    """An entitlement is exhausted (429 is for rates only)."""
 
     code = "quota_exceeded"
     http_status = 403
@@ -125,7 +126,7 @@ class QuotaExceeded(DomainError):
 
 
 class NotFound(DomainError):
-    """Unknown and foreign are the same answer."""
+    """The object is unknown or belongs to another tenant; both give the same response."""
 
     code = "not_found"
     http_status = 404
@@ -133,7 +134,7 @@ class NotFound(DomainError):
 
 
 class Conflict(DomainError):
-    """The state of the thing does not allow this."""
+    """The state of the object does not allow this."""
 
     code = "conflict"
     http_status = 409
@@ -159,7 +160,7 @@ class RateLimited(DomainError):
 
 
 class Unavailable(DomainError):
-    """Something we need (data plane, queue) does not answer at the moment; asking again later is right."""
+    """A dependency (data plane, queue) does not answer at the moment; the request should be repeated later."""
 
     code = "unavailable"
     http_status = 503
@@ -167,7 +168,7 @@ class Unavailable(DomainError):
 
 
 class TookTooLong(Unavailable):
-    """The database was given up: nothing was changed."""
+    """The database query was cancelled; nothing was changed."""
 
     code = "took_too_long"
     title = "The answer takes too long to work out"
@@ -177,9 +178,9 @@ class TookTooLong(Unavailable):
 
 
 class OutcomeUnknown(Unavailable):
-    """What was asked for may have been carried out: it was sent, and no answer has come that says.
+    """The request may have been executed: it was sent, but no response arrived.
 
-    `asked` are the audit rows of it, which `tenants.audit` keeps though the transaction is rolled back.
+    `asked` are its audit rows, which `tenants.audit` keeps although the transaction is rolled back.
     """
 
     code = "outcome_unknown"

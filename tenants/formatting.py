@@ -1,7 +1,7 @@
-"""Numbers, spans and instants as the console writes them. Pure, apart from the active language and time zone.
+"""Formatting of numbers, durations and instants for the console. Pure, apart from the active language and time zone.
 
-1 kB = 10^3 B, 1 MB = 10^6 B, 1 GB = 10^9 B. Thousands by comma in every language, a space before the unit. What is not
-known is a dash, zero is 0.
+1 kB = 10^3 B, 1 MB = 10^6 B, 1 GB = 10^9 B. Thousands are separated by comma in every language, units by a space.
+Unknown values are a dash, zero is 0.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ UNKNOWN = "—"
 BYTE_UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 MEGABYTE = 10**6
 KILOBYTE = 10**3
-RATE_MEGABYTES_FROM = 100_000  # bytes/s; below 0.1 MB/s a rate is told in kB/s
+RATE_MEGABYTES_FROM = 100_000  # bytes/s; rates below 0.1 MB/s are shown in kB/s
 DELAY_SECONDS_FROM_MS = 10_000
-_CALENDAR_ENDS_MS = 253_402_128_000_000  # a day before the last, which some time zones do not have whole
+_CALENDAR_ENDS_MS = 253_402_128_000_000  # a day before the last one, which is incomplete in some time zones
 CURRENCY_SIGNS = {"EUR": "€", "USD": "$", "CNY": "¥", "GBP": "£"}
 UNIT_PRICE_DIGITS_MIN = 4
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 
 
 class Use(NamedTuple):
-    """A figure and its limit in one unit with the same decimals."""
+    """Figure and its limit in one unit with the same number of decimals."""
 
     figure: str
     limit: str
@@ -37,7 +37,7 @@ class Use(NamedTuple):
 
 
 def count(value: float | None) -> str:
-    """`1204` → `1,204`."""
+    """Formats a count: `1204` becomes `1,204`."""
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
@@ -50,7 +50,7 @@ def _decimals(amount: float) -> int:
 
 
 def size(value_bytes: float | None) -> str:
-    """Bytes with the unit that keeps three digits: `3.82 TB`, `18.9 GB`, `512 B`."""
+    """Formats bytes with the unit that gives three digits: `3.82 TB`, `18.9 GB`, `512 B`."""
     if value_bytes is None:
         return UNKNOWN
     name, unit = _unit_for(value_bytes)
@@ -59,7 +59,7 @@ def size(value_bytes: float | None) -> str:
 
 
 def rate(bytes_per_s: float | None) -> str:
-    """`26.4 MB/s`, below 0.1 MB/s `18.0 kB/s`."""
+    """Formats a rate: `26.4 MB/s`, below 0.1 MB/s `18.0 kB/s`."""
     if bytes_per_s is None:
         return UNKNOWN
     if bytes_per_s == 0:
@@ -70,7 +70,7 @@ def rate(bytes_per_s: float | None) -> str:
 
 
 def rate_limit(bytes_per_s: float | None) -> str:
-    """A limit without needless decimals: `40 MB/s`, `1.5 MB/s`."""
+    """Formats a limit without trailing zeros: `40 MB/s`, `1.5 MB/s`."""
     if bytes_per_s is None:
         return UNKNOWN
     amount = bytes_per_s / MEGABYTE
@@ -80,7 +80,7 @@ def rate_limit(bytes_per_s: float | None) -> str:
 
 
 def quota_limit(value: float | None, quota: str) -> str:
-    """A limit in the unit of its quota: `40 MB/s`, `25 % of a broker's time`, `5 partitions/s`."""
+    """Formats a limit in the unit of its quota: `40 MB/s`, `25 % of a broker's time`, `5 partitions/s`."""
     if value is None:
         return UNKNOWN
     words = {"n": f"{value:,.10g}"}
@@ -92,20 +92,20 @@ def quota_limit(value: float | None, quota: str) -> str:
 
 
 def rate_use(bytes_per_s: float | None, limit_mb_s: float) -> Use:
-    """A rate in the unit of its limit: `Use("26.4", "40", "MB/s")`."""
+    """Formats a rate in the unit of its limit: `Use("26.4", "40", "MB/s")`."""
     figure = UNKNOWN if bytes_per_s is None else f"{bytes_per_s / MEGABYTE:,.1f}"
     return Use(figure, f"{limit_mb_s:,.10g}", "MB/s")
 
 
 def size_use(used_bytes: float | None, limit_bytes: float) -> Use:
-    """A size in the unit of its limit: `Use("9.90", "12", "TB")`."""
+    """Formats a size in the unit of its limit: `Use("9.90", "12", "TB")`."""
     name, unit = _unit_for(limit_bytes)
     figure = UNKNOWN if used_bytes is None else f"{used_bytes / unit:,.2f}"
     return Use(figure, f"{limit_bytes / unit:,.10g}", name)
 
 
 def delay(milliseconds: float | None) -> str:
-    """`184 ms`; from 10 s on in seconds."""
+    """Formats a delay: `184 ms`; from 10 s on in seconds."""
     if milliseconds is None:
         return UNKNOWN
     if milliseconds < DELAY_SECONDS_FROM_MS:
@@ -114,7 +114,7 @@ def delay(milliseconds: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A length of time with at most two parts: `3 min 4 s`, `28 h`, `0.7 s`."""
+    """Formats a duration with at most two parts: `3 min 4 s`, `28 h`, `0.7 s`."""
     if seconds is None:
         return UNKNOWN
     if seconds < MINUTE_S:
@@ -131,8 +131,9 @@ def span(seconds: float | None) -> str:
 
 
 def from_ms(timestamp_ms: int | None) -> datetime | None:
-    """An instant out of milliseconds since 1970; None stays None, and so does what no calendar holds: some come from
-    clients, which write there what they like.
+    """Converts milliseconds since 1970 to an instant.
+
+    None stays None, and so do values outside the calendar, since clients may send arbitrary ones.
     """
     if timestamp_ms is None or not 0 <= timestamp_ms < _CALENDAR_ENDS_MS:
         return None
@@ -140,7 +141,7 @@ def from_ms(timestamp_ms: int | None) -> datetime | None:
 
 
 def clock(instant: datetime | None) -> str:
-    """Local time with seconds, with the date unless it is today: `14:02:37`, `20 Nov 2026, 14:02:37`."""
+    """Formats local time with seconds, with the date unless it is today: `14:02:37`, `20 Nov 2026, 14:02:37`."""
     if instant is None:
         return UNKNOWN
     local = timezone.localtime(instant)
@@ -150,28 +151,28 @@ def clock(instant: datetime | None) -> str:
 
 
 def day(instant: datetime | None) -> str:
-    """`20 Nov 2026`, in Chinese 2026 年 11 月 20 日."""
+    """Formats a date: `20 Nov 2026`, in Chinese 2026 年 11 月 20 日."""
     # Translators: a date in Django's format letters.
     return UNKNOWN if instant is None else date_format(timezone.localtime(instant), _("j M Y"))
 
 
 def utc(instant: datetime | None) -> str:
-    """The exact instant in UTC, for hover and details."""
+    """Formats the exact instant in UTC, for tooltips and details."""
     return UNKNOWN if instant is None else f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def money(amount: Decimal | None, currency: str) -> str:
-    """An amount with the decimals of its currency: `€ 564.94`, `JPY 1,042`. Credits have a minus sign."""
+    """Formats an amount with the decimals of its currency: `€ 564.94`, `JPY 1,042`. Credits have a minus sign."""
     return UNKNOWN if amount is None else _signed(rounded(amount, currency), currency, amount_digits(currency))
 
 
 def unit_price(amount: Decimal | None, currency: str) -> str:
-    """A price with all decimals that it has, and at least 4: `€ 0.0600`, `€ 0.00014`."""
+    """Formats a price with all its decimals, but at least 4: `€ 0.0600`, `€ 0.00014`."""
     return UNKNOWN if amount is None else _signed(amount, currency, UNIT_PRICE_DIGITS_MIN)
 
 
 def quantity(value: Decimal | None) -> str:
-    """A quantity with all decimals that it has: `20,832,000`, `16.666666667`."""
+    """Formats a quantity with all its decimals: `20,832,000`, `16.666666667`."""
     return UNKNOWN if value is None else f"{value:,.{_decimals_of(value)}f}"
 
 
@@ -182,6 +183,6 @@ def _signed(amount: Decimal, currency: str, decimals_min: int) -> str:
 
 
 def _decimals_of(value: Decimal) -> int:
-    """Decimals up to the last one that is not 0."""
+    """Returns the number of decimals without trailing zeros."""
     exponent = Decimal(value).normalize().as_tuple().exponent
     return max(0, -exponent) if isinstance(exponent, int) else 0

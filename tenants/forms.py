@@ -1,4 +1,4 @@
-"""Forms of the shell: they read what was typed; whether it is allowed is decided by the services."""
+"""Forms of the console's frame: they parse input; permissions are checked by services."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKEN_DAYS = (("30", _("30 days")), ("90", _("90 days")), ("365", _("1 year")), 
 
 
 class AccountForm(forms.Form):
-    """A person's account; where it belongs is said elsewhere."""
+    """Account of a person, without a tenant."""
 
     email = forms.EmailField(
         label=_("E-mail"), max_length=254, widget=forms.EmailInput(attrs={"autocomplete": "email", "autofocus": True})
@@ -56,7 +56,7 @@ class TokenForm(forms.Form):
     )  # fmt: skip
     scopes = forms.MultipleChoiceField(choices=(), required=False, widget=forms.CheckboxSelectMultiple)
     days = forms.ChoiceField(label=_("Expires after"), choices=TOKEN_DAYS, initial="90", required=False)
-    # A reload of the page that shows the secret sends the form again: one form makes one token.
+    # Reloading the page that shows the secret submits the form again: one form creates only one token.
     once = forms.CharField(max_length=64, widget=forms.HiddenInput, required=False, initial=secrets.token_urlsafe)
 
     def __init__(self, *args: object, granted: frozenset[str], **kwargs: object) -> None:
@@ -68,12 +68,12 @@ class TokenForm(forms.Form):
 
     @property
     def presets(self) -> list[tuple[str, str | Promise, str | Promise]]:
-        """Presets as the page shows them: name, label, and what a token of it does."""
+        """Presets for the page: name, label, and description."""
         return [(preset.name, preset.label, preset.help_text) for preset in PRESETS]
 
     @property
     def groups(self) -> list[tuple[str | Promise, list[BoundWidget]]]:
-        """Boxes of the scopes that may be given, by group."""
+        """Checkboxes of the scopes that may be granted, by group."""
         boxes = {str(box.data["value"]): box for box in self["scopes"]}
         named = [(group.label, [boxes[scope] for scope in group.scopes if scope in boxes]) for group in GROUPS]
         return [(label, found) for label, found in named if found]
@@ -106,7 +106,7 @@ class AuditFilterForm(forms.Form):
 
 
 class VerifyForm(forms.Form):
-    """The password of the account whose address is verified, unless its owner is signed in."""
+    """Password of the account whose address is verified, unless its owner is signed in."""
 
     password = forms.CharField(
         label=_("Password"), max_length=PASSWORD_CHARS_MAX, strip=False,

@@ -1,6 +1,6 @@
-"""Password hashing, so many at a time: each takes 100 MiB and a processor for a while, and anybody may ask for one.
+"""Password hashing with limited concurrency: each hash takes 100 MiB and a CPU for a while, and anybody may cause one.
 
-Operators' passwords have a turn of their own, so that a flood at the console does not keep operators out.
+Operators' passwords have slots of their own, so that a flood at the console does not lock out operators.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RETRY_AFTER_S = 2
 
 
 class Busy(Unavailable):
-    """More passwords are being checked than this process takes on."""
+    """Too many passwords are being checked by this process."""
 
     code = "busy"
     title = "Too many passwords are being checked at the moment"
@@ -30,7 +30,9 @@ class Busy(Unavailable):
 
 
 class Turns:
-    """At most `at_once` holders and `waiting` who wait for `wait_ms` at most; everybody else is refused at once."""
+    """Limiter with `at_once` holders and `waiting` waiters for at most `wait_ms`; further callers are refused
+    immediately.
+    """
 
     def __init__(self, *, at_once: int, waiting: int, wait_ms: int) -> None:
         self._places = threading.BoundedSemaphore(at_once + waiting)
@@ -39,7 +41,7 @@ class Turns:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Raises `Busy`."""
+        """Acquires a slot. Raises `Busy`."""
         if not self._places.acquire(blocking=False):
             raise Busy
         try:
@@ -64,7 +66,7 @@ _whose: ContextVar[Turns] = ContextVar("hashing turns", default=_everybody)
 
 @contextmanager
 def for_operators(is_operator: bool = True) -> Iterator[None]:
-    """What is hashed inside takes the operators' turns."""
+    """Uses the operators' slots for hashing inside the context."""
     token = _whose.set(_operators if is_operator else _everybody)
     try:
         yield
@@ -73,7 +75,7 @@ def for_operators(is_operator: bool = True) -> Iterator[None]:
 
 
 class Argon2InTurn(Argon2PasswordHasher):
-    """Django's Argon2, which waits for its turn."""
+    """Django's Argon2 hasher that waits for a slot."""
 
     def encode(self, password: str, salt: str) -> str:
         with _whose.get().turn():
@@ -85,7 +87,7 @@ class Argon2InTurn(Argon2PasswordHasher):
 
 
 class PBKDF2InTurn(PBKDF2PasswordHasher):
-    """For passwords that were hashed elsewhere. To verify one is to encode it again."""
+    """PBKDF2 hasher with slots, for passwords that were hashed elsewhere; verifying one encodes it again."""
 
     def encode(self, *args: Any, **options: Any) -> str:
         with _whose.get().turn():

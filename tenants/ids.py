@@ -1,7 +1,7 @@
-"""Typed ids: a prefix that says what a thing is, and random characters that say nothing else.
+"""Typed ids: a prefix for the kind of object, and random characters.
 
 `ins-k3v9x0qa` is the same string in the API, in ZooKeeper and in internal names. Ids are never reused: they are primary
-keys, and rows with a typed id are marked (removed, revoked, deleted) and kept, never deleted from the table.
+keys, and rows with a typed id are marked (removed, revoked, deleted) instead of deleted from the table.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from django.db import models
 
 ID_ALPHABET = string.ascii_lowercase + string.digits
 ID_RANDOM_CHARS = 8
-ID_LONG_RANDOM_CHARS = 16  # for things that come by the million: with 8, a million ids would collide
+ID_LONG_RANDOM_CHARS = 16  # for objects that exist by the million: with 8 characters a million ids would collide
 ID_CHARS_MAX = 32
 
 
 def new_id(prefix: str, random_chars: int = ID_RANDOM_CHARS) -> str:
-    """A fresh id such as `ins-k3v9x0qa`."""
+    """Returns a new id such as `ins-k3v9x0qa`."""
     return f"{prefix}-{''.join(secrets.choice(ID_ALPHABET) for _ in range(random_chars))}"
 
 
 def id_pattern(prefix: str, random_chars: int = ID_RANDOM_CHARS) -> str:
-    """The regular expression (whole string) of ids with this prefix, for schemas and validators."""
+    """Returns the regular expression (whole string) of ids with this prefix, for schemas and validators."""
     return f"^{re.escape(prefix).replace(chr(92) + '-', '-')}-[a-z0-9]{{{random_chars}}}$"
 
 
 def is_id(text: str, prefix: str, random_chars: int = ID_RANDOM_CHARS) -> bool:
-    """True when `text` has the shape of an id of this kind; says nothing about existence."""
+    """True if `text` has the form of an id of this kind, whether or not it exists."""
     return re.fullmatch(id_pattern(prefix, random_chars)[1:-1], text) is not None
 
 
 class TypedIdField(models.CharField):
-    """A primary key that makes its own typed id: `id = TypedIdField("ins")`."""
+    """Primary key with a generated typed id: `id = TypedIdField("ins")`."""
 
     def __init__(self, prefix: str = "", random_chars: int = ID_RANDOM_CHARS, **kwargs: Any) -> None:
         self.prefix = prefix

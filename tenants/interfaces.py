@@ -1,4 +1,7 @@
-"""What tenants needs of the apps above it, as interfaces they plug from `AppConfig.ready` (apps lean one way)."""
+"""Interfaces that tenants needs from apps above it, which plug them in `AppConfig.ready`.
+
+Dependencies between apps point in one direction only.
+"""
 
 from __future__ import annotations
 
@@ -12,42 +15,42 @@ Plugged = TypeVar("Plugged")
 
 
 class Interface(Generic[Plugged]):
-    """A socket for one implementation, plugged once at start."""
+    """Interface with one implementation, which is plugged at start."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._plugged: Plugged | None = None
 
     def plug(self, implementation: Plugged) -> None:
-        """Called from the `AppConfig.ready` of the app that implements it; a test may plug its own."""
+        """Sets the implementation; called by the `AppConfig.ready` of the implementing app, or by a test."""
         self._plugged = implementation
 
     @property
     def it(self) -> Plugged:
-        """The implementation."""
+        """Plugged implementation."""
         assert self._plugged is not None, f"nothing is plugged into {self.name}: is the app above installed?"
         return self._plugged
 
 
 class TenantInstances(Protocol):
-    """The instances of a tenant follow it, in the transaction that changes the tenant. It is locked and changed."""
+    """Actions on the instances of a tenant, in the transaction that changes the locked tenant."""
 
     def suspend(self, *, tenant: Tenant, acting: Actor) -> None:
-        """Suspend what runs."""
+        """Suspends running instances."""
         ...
 
     def resume(self, *, tenant: Tenant, acting: Actor) -> None:
-        """Resume what was suspended with the tenant."""
+        """Resumes instances that were suspended with the tenant."""
         ...
 
 
 class PageInstance(Protocol):
-    """Identity of an instance, for the menu of its pages."""
+    """Identity of an instance for the menu of its pages."""
 
     pk: str
     name: str
 
 
-# Plugged by `instances`. (who looks, an instance's id): the instance, or `NotFound`.
+# Plugged by `instances`. (actor, instance id) -> the instance; raises `NotFound`.
 page_instance: Interface[Callable[[Actor, str], PageInstance]] = Interface("tenants.interfaces.page_instance")
 tenant_instances: Interface[TenantInstances] = Interface("tenants.interfaces.tenant_instances")

@@ -1,6 +1,6 @@
-"""Named limits, and the registry from which `GET /api/v1/limits` is answered.
+"""Named limits, and the registry behind `GET /api/v1/limits`.
 
-An app states its limits as constants, and registers those a tenant can run into from `AppConfig.ready`:
+An app defines its limits as constants, and registers those that a tenant can reach in `AppConfig.ready`:
 `limits.register(Limit("topics_per_instance_max", 10_000, "topics", "Topics in one instance."))`.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 REQUEST_BODY_BYTES_MAX = 256 * 1024
-# Of what takes more, by the last part of its address; the HTTP server takes no more of any request.
+# Limit of longer bodies, by the last segment of the URL; the HTTP server accepts no larger request.
 LONG_BODY_BYTES_MAX = 1024 * 1024
 PAGE_SIZE_DEFAULT = 50
 PAGE_SIZE_MAX = 200
@@ -22,7 +22,7 @@ JSON_DEPTH_MAX = 32
 API_READS_PER_MINUTE_MAX = 1200
 API_WRITES_PER_MINUTE_MAX = 300
 API_ANONYMOUS_PER_MINUTE_MAX = 120
-# All tokens and members of a tenant together.
+# Limits of all tokens and members of a tenant together.
 API_TENANT_READS_PER_MINUTE_MAX = 6_000
 API_TENANT_WRITES_PER_MINUTE_MAX = 1_500
 
@@ -34,69 +34,69 @@ TOKENS_PER_TENANT_MAX = 100
 INVITATION_DAYS = 7
 NAME_CHARS_MAX = 64
 
-# Wrong passwords. Operators' sign-in counts its own. An address is a whole IPv4 address or an IPv6 network of 64 bits.
+# Wrong passwords. Operators' sign-in is counted separately. An address is an IPv4 address or an IPv6 /64 network.
 SIGN_IN_FAILURES_PER_ADDRESS_AND_MINUTE_MAX = 10
-# Each begins a session before anybody is signed in.
+# Each request begins a session before anybody is signed in.
 PASSKEY_QUESTIONS_PER_ADDRESS_AND_MINUTE_MAX = 30
 SIGN_IN_FAILURES_PER_ACCOUNT_AND_ADDRESS_MAX = 5
 SIGN_IN_ACCOUNT_AND_ADDRESS_WINDOW_S = 300
-# Of one account from all addresses together that it was not signed in to from lately.
+# Limit of one account over all addresses from which it was not signed in to recently.
 SIGN_IN_FAILURES_PER_ACCOUNT_AND_HOUR_MAX = 100
 SIGN_IN_ADDRESS_KNOWN_DAYS = 30
 PASSWORD_CHANGES_PER_USER_AND_MINUTE_MAX = 5
-# Codes of a second factor: by address, and by account and address, as passwords. Of one account in an hour fewer than
-# of passwords: there are only a million codes, and who tries one knows the password already.
+# Codes of a second factor are counted by address, and by account and address, like passwords. The hourly limit per
+# account is lower: there are only a million codes, and an attacker already knows the password.
 CODE_FAILURES_PER_ACCOUNT_AND_HOUR_MAX = 20
-# How many steps of 30 s a clock may be ahead or behind.
+# Tolerated clock skew in steps of 30 s.
 CODE_STEPS_TOLERATED = 1
 RECOVERY_CODES = 10
 PASSKEYS_PER_USER_MAX = 10
 
-# Sessions. The first three are what PENSTOCK_SESSION_IDLE_HOURS, PENSTOCK_SESSION_DAYS_MAX and
-# PENSTOCK_REAUTHENTICATION_MINUTES replace.
+# Sessions. The first three are defaults of PENSTOCK_SESSION_IDLE_HOURS, PENSTOCK_SESSION_DAYS_MAX and
+# PENSTOCK_REAUTHENTICATION_MINUTES.
 SESSION_IDLE_HOURS = 24
 SESSION_DAYS_MAX = 14
 REAUTHENTICATION_MINUTES = 10
 SESSION_SEEN_EVERY_S = 60
-# Of somebody who has not signed in.
+# Lifetime of a session without sign-in.
 ANONYMOUS_SESSION_HOURS_MAX = 24
 SESSIONS_PER_USER_MAX = 50
 USER_AGENT_CHARS_MAX = 200
-# The browsers and networks of a person's sign-ins that are remembered; the one used longest ago goes.
+# Maximum number of remembered sign-in places (browser and network) of a person; the least recently used is removed.
 SIGN_IN_PLACES_PER_USER_MAX = 50
 
-# Mails about signing up that one address gets, whoever asks for them.
+# Mails about signing up to one address, regardless of the sender.
 SIGN_UP_MAILS_PER_ADDRESS_AND_HOUR_MAX = 3
 VERIFICATION_DAYS = 3
-# Of all instances together, while no owner has proved a mailbox: the smallest plan.
+# Limits of all instances together while no owner has a verified address: the smallest plan.
 UNVERIFIED_BANDWIDTH_MB_S_MAX = 5
 UNVERIFIED_STORAGE_GB_MAX = 20
 
-# Argon2 takes 100 MiB for each password it hashes.
+# Argon2 takes 100 MiB for each hash.
 HASHINGS_AT_ONCE_MAX = 2
 OPERATORS_HASHINGS_AT_ONCE_MAX = 1
 HASHING_WAIT_MS = 2_000
-# Who waits holds a thread of the web process.
+# Each waiting request occupies a thread of the web process.
 HASHINGS_WAITING_MAX = 4
 
-# One request of our machines to an address that a tenant named (outbound.py).
+# Limits of a request from our machines to an address given by a tenant (outbound.py).
 OUTBOUND_DEADLINE_S = 5.0
 OUTBOUND_ADDRESSES_TRIED_MAX = 3
 
 assert PAGE_SIZE_DEFAULT <= PAGE_SIZE_MAX
 assert API_WRITES_PER_MINUTE_MAX <= API_READS_PER_MINUTE_MAX
 
-# Of actors and targets in the audit log. What Kafka clients did is kept so long; what people did is kept for good.
+# Lengths in the audit log, and retention of entries about Kafka clients; entries about people are kept forever.
 AUDIT_REF_CHARS_MAX = 300
 AUDIT_CLIENT_ROWS_KEPT_DAYS = 365
 
-# What an operator tells a tenant when suspending it.
+# Note of an operator to a suspended tenant.
 SUSPENSION_NOTE_CHARS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit a tenant can run into: `name` is stable, `unit` is what `value` counts."""
+    """Limit that a tenant can reach: `name` is stable, `unit` is the unit of `value`."""
 
     name: str
     value: int
@@ -109,14 +109,14 @@ _long_bodies: set[str] = set()
 
 
 def register(*found: Limit) -> None:
-    """Publish limits under `/limits`. Registering the same limit twice is harmless; changing one is a mistake."""
+    """Publishes limits under `/limits`. Registering an equal limit twice is harmless; a different value is an error."""
     for limit in found:
         assert _registered.get(limit.name, limit) == limit, f"limit {limit.name} is registered with two values"
         _registered[limit.name] = limit
 
 
 def take_long_bodies(last_part: str) -> None:
-    """Bodies of requests to addresses that end so may have LONG_BODY_BYTES_MAX."""
+    """Allows LONG_BODY_BYTES_MAX for requests to URLs with this last segment."""
     _long_bodies.add(last_part)
 
 
@@ -125,7 +125,7 @@ def body_bytes_max(path: str) -> int:
 
 
 def registered() -> list[Limit]:
-    """All published limits, by name."""
+    """Returns all published limits by name."""
     return [_registered[name] for name in sorted(_registered)]
 
 

@@ -1,4 +1,4 @@
-"""Mails: plain text in the reader's language, with links to the public URL alone."""
+"""Mails: plain text in the reader's language, with links to the public URL only."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ logger = logging.getLogger(__name__)
 
 
 def public_url(path: str) -> str:
-    """An address of ours. Never made from the Host of a request: whoever sends the request chooses that."""
+    """Returns an absolute public URL. It never uses the Host header of a request, which its sender controls."""
     return f"{settings.PUBLIC_URL}{path}"
 
 
 class Attachment(NamedTuple):
-    """A file that goes with a mail."""
+    """Attachment of a mail."""
 
     name: str
     content: bytes
@@ -28,7 +28,9 @@ class Attachment(NamedTuple):
 
 
 def send(name: str, to: str, language: str, *, attachment: Attachment | None = None, **values: Any) -> bool:
-    """Send the mail of the templates `mail/<name>_subject.txt` and `mail/<name>.txt`; whether the server took it."""
+    """Sends the mail of the templates `mail/<name>_subject.txt` and `mail/<name>.txt`; returns True if it
+    was accepted.
+    """
     with translation.override(language):
         subject = " ".join(render_to_string(f"mail/{name}_subject.txt", values).split())
         body = render_to_string(f"mail/{name}.txt", values).strip() + "\n"

@@ -1,5 +1,5 @@
-"""Around pages: bytes that PostgreSQL cannot hold, before Django's admin asks it for them, passwords in excess,
-operators without a second factor, and when a session was last seen.
+"""Middleware of pages: rejects bytes that PostgreSQL cannot store, limits password hashing, enforces operators' second
+factor, and records when a session was last seen.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ OPERATOR_PREFIX = "/operator/"
 ACCOUNTS_PREFIX = "/accounts/"
 FACTOR_PREFIX = "/accounts/2fa/"
 NUL = "\x00"
-# What an operator without a second factor may still open.
+# Pages that an operator without a second factor may still open.
 WAYS_OUT = ("/operator/login/", "/operator/logout/")
 
 
 class SessionSeenMiddleware:
-    """Below the session's own, so that what it notes is about the session that the answer keeps."""
+    """Records the use of a session. It runs inside the session middleware, so that it sees the session of
+    the response.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -41,8 +43,8 @@ class SessionSeenMiddleware:
 
 
 class OperatorMiddleware:
-    """U+0000 in an address, a query or a form of the panel is a bad request, not a crash. An operator who needs a
-    second factor sets one up before anything else.
+    """Answers 400 for U+0000 in a path, query or form of the panel, and redirects operators who must set up a second
+    factor.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -52,7 +54,7 @@ class OperatorMiddleware:
         return self.get_response(request)
 
     def process_view(self, request: HttpRequest, *_view: object) -> HttpResponse | None:
-        """Raises `BadRequest`. Here and not earlier, so that a form is read after its CSRF token was."""
+        """Raises `BadRequest`. It runs after the CSRF check, so that the form is read after its token."""
         if not request.path_info.startswith(OPERATOR_PREFIX):
             return None
         queries = (request.GET, request.POST) if request.method == "POST" else (request.GET,)
@@ -65,7 +67,7 @@ class OperatorMiddleware:
 
 
 class BusyMiddleware:
-    """A page that waited in vain for its turn to hash a password, or for the database, says when to come again."""
+    """Answers requests that waited in vain for password hashing or the database, with the time to retry."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -86,9 +88,10 @@ class BusyMiddleware:
 
 
 class AccountPagesMiddleware:
-    """Around the sign-in library's pages, below its own middleware: they speak the language that the person has chosen,
-    and no browser keeps one with secrets. Who must be asked again is led to that page, and back to where they were; the
-    library would keep the whole request in the session meanwhile, cookies and all.
+    """Middleware of the sign-in library's pages, inside the library's own.
+
+    It activates the person's language, and prevents caching of pages with secrets. It leads to reauthentication and
+    back; the library would meanwhile store the whole request in the session, including cookies.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:

@@ -1,4 +1,5 @@
-"""People, tenants, membership, credentials, and the two ledgers every app writes to: audit and idempotency.
+"""People, tenants, memberships, credentials, and the tables that every app writes to: audit log and idempotency
+records.
 
 Rows with a typed id are never deleted: a member is removed, a token or an invitation revoked, a tenant suspended.
 """
@@ -32,12 +33,12 @@ SESSION_ID_START = "ses"
 
 
 def new_session_id() -> str:
-    """What a session is called on its owner's page."""
+    """Returns the public id of a session, shown on its owner's page."""
     return new_id(SESSION_ID_START, ID_LONG_RANDOM_CHARS)
 
 
 class UserManager(BaseUserManager["User"]):
-    """Makes users by e-mail address, kept in lower case."""
+    """Creates users by e-mail address, stored in lower case."""
 
     def create_user(self, email: str, password: str | None = None, **fields: Any) -> User:
         user = self.model(email=self.normalize_email(email), **fields)
@@ -57,7 +58,7 @@ class UserManager(BaseUserManager["User"]):
 
 
 class User(AbstractBaseUser, PermissionsMixin):
-    """A person. Signs in with the e-mail address; what they may do is said by membership, not here."""
+    """Person who signs in with an e-mail address; permissions come from memberships."""
 
     id = TypedIdField("usr")
     email = models.EmailField(_("e-mail"), max_length=254, unique=True)
@@ -73,7 +74,7 @@ class User(AbstractBaseUser, PermissionsMixin):
         _("signs in with a verified e-mail only"), default=False,
         help_text=_("The account was made where mail is configured."),
     )  # fmt: skip
-    # Stands here so that a page need not look for sign-ins to tell of: hardly ever is there one.
+    # Stored here to save a query per page: there are hardly ever new sign-ins to report.
     has_sign_in_notices = models.BooleanField(default=False, editable=False)
 
     objects: ClassVar[UserManager] = UserManager()
@@ -97,7 +98,7 @@ class User(AbstractBaseUser, PermissionsMixin):
 
 
 class Tenant(Versioned):
-    """A customer: what owns instances, is isolated from the others, and gets the bill."""
+    """Customer: owns instances, is isolated from other tenants, and receives invoices."""
 
     id = TypedIdField("ten")
     slug = models.SlugField(_("short name"), max_length=48, unique=True)
@@ -138,7 +139,7 @@ class Tenant(Versioned):
 
 
 class Member(Versioned):
-    """A user in a tenant, with a role. Removed members stay as rows: the audit log and tokens point at them."""
+    """Membership of a user in a tenant, with a role. Removed members stay: the audit log and tokens refer to them."""
 
     id = TypedIdField("mem")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="members", verbose_name=_("tenant"))
@@ -162,7 +163,7 @@ class Member(Versioned):
 
 
 class Invitation(Versioned):
-    """An offer to join, sent as a link. Only the hash of the link's secret is stored."""
+    """Invitation to a tenant, sent as a link. Only the hash of the link's secret is stored."""
 
     id = TypedIdField("inv")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="invitations", verbose_name=_("tenant"))
@@ -195,7 +196,7 @@ class Invitation(Versioned):
         return f"{self.email} → {self.tenant_id} ({self.role})"
 
     def state_at(self, now: datetime) -> InvitationState:
-        """What has become of it by `now`."""
+        """Returns its state at `now`."""
         if self.accepted_at is not None:
             return InvitationState.ACCEPTED
         if self.revoked_at is not None:
@@ -204,7 +205,7 @@ class Invitation(Versioned):
 
 
 class ApiToken(models.Model):
-    """A program's credential. The secret is shown once; stored are its SHA-256 and its first characters."""
+    """Credential of a program. The secret is shown once; its SHA-256 and its first characters are stored."""
 
     id = TypedIdField("tok")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="tokens", verbose_name=_("tenant"))
@@ -232,11 +233,11 @@ class ApiToken(models.Model):
 
 
 class AppendOnlyError(Exception):
-    """Somebody tried to rewrite the audit log."""
+    """Attempt to modify the audit log."""
 
 
 class AuditQuerySet(models.QuerySet["AuditEntry"]):
-    """Reads only: what was written stays."""
+    """Read-only queryset of the audit log."""
 
     def update(self, **kwargs: Any) -> int:
         raise AppendOnlyError("audit entries are never changed")
@@ -246,8 +247,9 @@ class AuditQuerySet(models.QuerySet["AuditEntry"]):
 
 
 class AuditEntry(models.Model):
-    """One change: who did what to what, and how it was before and after. A trigger refuses UPDATE and DELETE, but for
-    what Kafka clients did longer ago than it is kept (`audit.forget_old_client_rows`).
+    """Audit entry: actor, action, target, and values before and after.
+
+    A trigger refuses UPDATE and DELETE, except of expired entries about Kafka clients (`audit.forget_old_client_rows`).
     """
 
     id = TypedIdField("aud", ID_LONG_RANDOM_CHARS)
@@ -265,7 +267,7 @@ class AuditEntry(models.Model):
     after = models.JSONField(_("after"), null=True, blank=True)
     request_id = models.CharField(_("request id"), max_length=64, blank=True, default="")
     ip = models.GenericIPAddressField(_("IP address"), null=True, blank=True)
-    # Of what a Kafka client did: client id, route, broker, and how often where several are told of together.
+    # For Kafka clients: client id, route, broker, and a count if several actions are summarised.
     context = models.JSONField(_("context"), null=True, blank=True)
 
     objects: ClassVar[models.Manager[AuditEntry]] = models.Manager.from_queryset(AuditQuerySet)()
@@ -293,10 +295,10 @@ class AuditEntry(models.Model):
 
 
 class IdempotencyRecord(models.Model):
-    """The answer given under an Idempotency-Key, written in the transaction that did the work.
+    """Response stored under an Idempotency-Key, in the transaction of the change.
 
-    So a record exists exactly when its work is committed; a crash in between leaves neither. Two requests at once are
-    told apart by an advisory lock of that transaction (`tenants.api.idempotency`), which a crash releases by itself.
+    A record therefore exists exactly if its change is committed. Concurrent requests are serialised by an advisory lock
+    of that transaction (`tenants.api.idempotency`), which a crash releases.
     """
 
     actor_id = models.CharField(max_length=64)
@@ -321,9 +323,9 @@ class IdempotencyRecord(models.Model):
 
 
 class Session(AbstractBaseSession):
-    """A browser's session, with what its owner wants to know of it. `config.sessions` reads and writes them.
+    """Session of a browser with information for its owner. `config.sessions` reads and writes it.
 
-    `session_key` is what the cookie holds and stands on no page; `public_id` does.
+    `session_key` is the value of the cookie and is shown on no page; `public_id` is shown.
     """
 
     public_id = models.CharField(max_length=ID_CHARS_MAX, unique=True, editable=False, default=new_session_id)
@@ -344,7 +346,7 @@ class Session(AbstractBaseSession):
 
 
 class SignInPlace(models.Model):
-    """A browser and a network that a person has signed in with. A sign-in with another pair is told to them."""
+    """Browser and network from which a person has signed in. A sign-in with another pair is reported to the person."""
 
     id = TypedIdField("sin")
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="sign_in_places", verbose_name=_("user"))
@@ -352,7 +354,7 @@ class SignInPlace(models.Model):
     network = models.CharField(_("network"), max_length=64, blank=True)
     first_at = models.DateTimeField(_("first sign-in"), default=timezone.now)
     last_at = models.DateTimeField(_("last sign-in"), default=timezone.now)
-    # Shown in the console to the person's other sessions until one of them says that it has been read.
+    # Shown in the person's other console sessions until one of them acknowledges it.
     is_unread = models.BooleanField(default=False, editable=False)
 
     class Meta:

@@ -1,4 +1,4 @@
-"""Base of every page of the operator panel: it shows, nothing is added or deleted, and actions leave an audit row.
+"""Base of every page of the operator panel: read-only by default, and actions write audit rows.
 
 @admin.register(Instance)
 class InstanceAdmin(OperatorAdmin):
@@ -38,7 +38,7 @@ ACTION_ROWS_MAX = 100
 
 
 class NavigationPage(NamedTuple):
-    """A page beside the list of a model, for whoever may see the list. `name` is that of its address."""
+    """Page beside the list of a model, for users who may view the list. `name` is the name of its URL."""
 
     title: Any
     symbol: str
@@ -46,10 +46,10 @@ class NavigationPage(NamedTuple):
 
 
 class OperatorAdmin(ModelAdmin):
-    """A page that shows. What an operator may do is an `@operator_action`; a form comes where `may_change` is set."""
+    """Read-only admin page. Operators use `@operator_action`s; a form exists only with `may_change`."""
 
-    symbol = "table_rows"  # its Material symbol in the panel's navigation
-    when_empty: Any = ""  # what would stand in the list, and what to do; shown where there is nothing
+    symbol = "table_rows"  # Material symbol of the page in the panel's navigation
+    when_empty: Any = ""  # text of the empty list: its future content and what to do
     pages: tuple[NavigationPage, ...] = ()
     may_change = False
     may_add = False
@@ -68,21 +68,21 @@ class OperatorAdmin(ModelAdmin):
         return False
 
     def has_operate_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Who may run actions: staff with the model's change permission, though there is no form to change it in."""
+        """True for staff with the model's change permission, who may run actions even without a change form."""
         return bool(request.user.has_perm(f"{self.opts.app_label}.change_{self.opts.model_name}"))
 
 
 def acting_operator(request: HttpRequest) -> Actor:
-    """The operator behind a request of the panel."""
+    """Returns the operator of a request of the panel."""
     acting = operator_actor(request.user, ip=client_ip(request), request_id=getattr(request, "request_id", None))
     return of_session(request, acting)
 
 
 def operator_action(description: Any) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """Make a method `(self, acting, row) -> what happened` an action on the selected rows.
+    """Makes a method `(self, acting, row) -> message` an action on the selected rows.
 
-    Each row is its own transaction; a refusal (`DomainError`) of one is shown and does not stop the others. The service
-    called writes the audit row, in the row's tenant.
+    Each row is processed in its own transaction; a refusal (`DomainError`) is shown and does not stop the others. The
+    called service writes the audit row in the row's tenant.
     """
 
     def decorate(method: Callable[..., Any]) -> Callable[..., None]:
@@ -98,7 +98,7 @@ def operator_action(description: Any) -> Callable[[Callable[..., Any]], Callable
 def each_row(
     page: OperatorAdmin, request: HttpRequest, rows: Iterable[Model], act: Callable[[Actor, Any], Any]
 ) -> None:
-    """`act` on each of these, each in its own transaction; a refusal of one is shown and does not stop the others."""
+    """Calls `act` for each row in its own transaction; a refusal is shown and does not stop the others."""
     acting = acting_operator(request)
     for row in rows:
         try:
@@ -107,7 +107,7 @@ def each_row(
         except DomainError as refusal:
             page.message_user(request, f"{row}: {localized(refusal.detail or refusal.title)}", messages.ERROR)
         else:
-            message = outcome or _("done")  # outside the f-string, where the extractor of texts can see it
+            message = outcome or _("done")  # outside the f-string, where gettext finds it
             page.message_user(request, f"{row}: {message}", messages.SUCCESS)
 
 
@@ -122,7 +122,7 @@ APP_ORDER = ("brokers", "instances", "quotas", "tenants", "billing")
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
-    """The panel's side navigation: every registered page the operator may see, grouped by app."""
+    """Returns the panel's navigation: every registered page the operator may view, by app."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for model, page in admin.site._registry.items():
         if not page.has_view_permission(request):
@@ -134,11 +134,11 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
             "link": reverse(f"admin:{options.app_label}_{options.model_name}_changelist"),
         }
         beside = [
-            {"title": each.title, "icon": each.symbol, "link": reverse(f"admin:{each.name}")}
-            for each in getattr(page, "pages", ())
+            {"title": page_.title, "icon": page_.symbol, "link": reverse(f"admin:{page_.name}")}
+            for page_ in getattr(page, "pages", ())
         ]
-        if any(request.path.startswith(each["link"]) for each in beside):
-            item["active"] = False  # its address is the beginning of theirs
+        if any(request.path.startswith(page_["link"]) for page_ in beside):
+            item["active"] = False  # its URL is a prefix of theirs
         groups.setdefault(options.app_label, []).extend((*beside, item))
     ordered = sorted(groups, key=lambda label: APP_ORDER.index(label) if label in APP_ORDER else len(APP_ORDER))
     return [
@@ -148,20 +148,20 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
 
 
 def environment_tag(request: HttpRequest) -> list[str]:
-    """The tag in the header: where this panel acts."""
+    """Returns the environment shown in the header."""
     return [str(getattr(settings, "PENSTOCK_ENVIRONMENT", "") or request.get_host()), "warning"]
 
 
 def panel_style(request: HttpRequest) -> str:
-    """The style sheet that tells the panel from the console."""
+    """Returns the style sheet that distinguishes the panel from the console."""
     return static("operator/panel.css")
 
 
 def panel_script(request: HttpRequest) -> str:
-    """The script that keeps the panel's own scripts from writing inline styles."""
+    """Returns the script that prevents the panel's scripts from writing inline styles."""
     return static("operator/panel.js")
 
 
 def mark(request: HttpRequest) -> str:
-    """The sign in the browser's tab; for a page that names none every browser asks for /favicon.ico."""
+    """Returns the favicon; without one browsers would request /favicon.ico."""
     return static("penstock/img/mark.svg")

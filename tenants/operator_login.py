@@ -1,4 +1,4 @@
-"""How operators sign in to the panel. What fails here is counted apart from the console (`tenants.sign_in`)."""
+"""Sign-in of operators to the panel. Failures are counted separately from the console (`tenants.sign_in`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _may_enter(user: User) -> bool:
 
 
 class OperatorLoginForm(AuthenticationForm):
-    """Whoever is no operator has a wrong password here."""
+    """Login form that treats people who are not operators like a wrong password."""
 
     def clean(self) -> dict[str, Any]:
         name, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
@@ -42,7 +42,7 @@ class OperatorLoginForm(AuthenticationForm):
 
 
 class OperatorLoginView(LoginView):
-    """The panel's own page. After the password the sign-in library asks for the second factor, as at the console."""
+    """Login page of the panel. After the password the sign-in library asks for the second factor, as in the console."""
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         user = form.get_user()
@@ -51,7 +51,7 @@ class OperatorLoginView(LoginView):
 
 
 def operator_login(request: HttpRequest) -> HttpResponseBase:
-    """In place of `AdminSite.login`, which signs in at once."""
+    """Replaces `AdminSite.login`, which would sign in without the second factor."""
     site: Any = admin.site
     index = reverse("admin:index")
     if request.method == "GET" and site.has_permission(request):

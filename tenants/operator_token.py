@@ -1,6 +1,6 @@
-"""API tokens of operators that a command makes: one for each operator, which the next one replaces.
+"""API tokens of operators, created by a command: one per operator, replaced by the next one.
 
-A token belongs to a member of a tenant. An operator who is a member of none works in a tenant of the operators' own.
+A token belongs to a member of a tenant. For an operator without membership there is a tenant of the operators.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ TOKEN_NAME: Final = "manage.py operator_token"  # noqa: S105  as lists of tokens
 
 @transaction.atomic
 def ensure_operator_token(*, email: str, kept_secret: str | None) -> str:
-    """Returns the secret of an operator's token: `kept_secret` as long as it works, else that of a new token, which
-    replaces the one before. The caller keeps it: the database has only its hash.
+    """Returns the secret of an operator's token: `kept_secret` if it still works, otherwise that of a new token.
 
-    Raises `NotFound` when nobody with this address is an operator.
+    A new token replaces the previous one. The caller stores the secret, because the database has only its hash. Raises
+    `NotFound` if no operator has this address.
     """
     user = User.objects.select_for_update().filter(email=UserManager.normalize_email(email)).first()
     if user is None or not (user.is_staff and user.is_active):

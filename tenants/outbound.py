@@ -1,7 +1,7 @@
-"""Requests to addresses that tenants name, made by our machines: https alone, to public addresses alone.
+"""Requests from our machines to addresses given by tenants: only https, only to public addresses.
 
-What is resolved is checked, and what was checked is connected to: a name that answers otherwise the second time gains
-nothing. Redirects are not followed. Sizes and times are bounded, whatever the other side does.
+Resolved addresses are checked, and the connection goes to exactly a checked address, so that DNS rebinding has no
+effect. Redirects are not followed. Sizes and times are limited, regardless of the server.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from django.conf import settings
 from tenants.limits import OUTBOUND_ADDRESSES_TRIED_MAX, OUTBOUND_DEADLINE_S
 
 HTTPS_PORT: Final = 443
-# Below it lie services that are none of the web, and that may do harm with what they are sent.
+# Lower ports belong to services other than HTTPS, which could be abused.
 FIRST_FREE_PORT: Final = 1024
 OK: Final = 200
 IPV4: Final = 4
 READ_AT_ONCE_BYTES: Final = 16_384
 USER_AGENT: Final = "Penstock"
 _NO_ADDRESS: Final = "The host has no public address."
-# They carry an IPv4 address, to which a gateway may lead.
+# Networks that embed an IPv4 address, to which a gateway may lead.
 _TRANSLATED: Final = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
 
 IPAddress = IPv4Address | IPv6Address
@@ -40,12 +40,14 @@ Network = IPv4Network | IPv6Network
 
 
 class OutboundFailed(Exception):
-    """Nothing was fetched. The message is for who named the address, and says nothing about our network."""
+    """The request failed. The message is shown to the user who gave the address, and reveals nothing about
+    our network.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request goes. `host` is checked against the certificate."""
+    """Target of a request. `host` is verified against the certificate."""
 
     host: str
     port: int
@@ -53,10 +55,10 @@ class Target:
 
 
 def target_of(url: str) -> Target:
-    """What can be told without asking anybody.
+    """Parses and checks a URL without network access.
 
     Raises:
-        OutboundFailed: such an address is never asked.
+        OutboundFailed: requests to such a URL are never made.
     """
     try:
         parts = urlsplit(url)
@@ -84,14 +86,15 @@ def _check_form(url: str, parts: SplitResult) -> None:
 
 
 def may_be_asked(address: IPAddress) -> bool:
-    """Whether our machines connect to an address because a tenant says so. What the operator has named decides first:
-    what is refused, then what is allowed although it is private.
+    """True if our machines may connect to an address given by a tenant.
+
+    The operator's settings have precedence: first refused networks, then private ones that are allowed.
     """
     return is_allowed(address, settings.OUTBOUND_REFUSED_ADDRESSES, settings.OUTBOUND_PRIVATE_ADDRESSES)
 
 
 def is_allowed(address: IPAddress, refused: Iterable[Network], private: Iterable[Network]) -> bool:
-    """As `may_be_asked`, where Django's settings are not at hand."""
+    """Implements `may_be_asked` without access to Django's settings."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     if any(address in network for network in refused):
@@ -106,10 +109,10 @@ def is_allowed(address: IPAddress, refused: Iterable[Network], private: Iterable
 
 
 def fetch(url: str, *, bytes_max: int, deadline_s: float = OUTBOUND_DEADLINE_S) -> bytes:
-    """What the address answers with status 200. Returns or raises within about `deadline_s`.
+    """Returns the body of a response with status 200, within about `deadline_s`.
 
     Raises:
-        OutboundFailed: something else, or nothing.
+        OutboundFailed: another status, or no response.
     """
     request = _Request(target_of(url), bytes_max, time.monotonic() + deadline_s)
     _run(request, deadline_s)
@@ -120,7 +123,7 @@ def fetch(url: str, *, bytes_max: int, deadline_s: float = OUTBOUND_DEADLINE_S) 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back, whatever its status."""
+    """Response with any status."""
 
     status: int
     body: bytes
@@ -129,11 +132,11 @@ class Answer:
 def post(
     url: str, body: bytes, headers: Mapping[str, str], *, bytes_max: int, deadline_s: float = OUTBOUND_DEADLINE_S
 ) -> Answer:
-    """Sends a document. Of the answer at most `bytes_max` are read; what is longer is cut. As `fetch`, it returns or
-    raises within about `deadline_s`.
+    """Sends a document and returns the response, of which at most `bytes_max` bytes are read, within about
+    `deadline_s`.
 
     Raises:
-        OutboundFailed: there was no answer, or the address may not be asked.
+        OutboundFailed: no response, or the address is not allowed.
     """
     request = _Request(target_of(url), bytes_max, time.monotonic() + deadline_s, body, headers)
     _run(request, deadline_s)
@@ -141,7 +144,7 @@ def post(
 
 
 def _run(request: _Request, deadline_s: float) -> None:
-    # A thread of its own: neither the resolver nor a server that sends a byte now and then knows our deadline.
+    # A separate thread, because neither the resolver nor a server that sends slowly observes our deadline.
     worker = threading.Thread(target=request.run, name="outbound", daemon=True)
     worker.start()
     worker.join(deadline_s)
@@ -153,14 +156,14 @@ def _run(request: _Request, deadline_s: float) -> None:
 
 
 class _Connection(http.client.HTTPConnection):
-    """Speaks over the socket that it is given, and never opens another one."""
+    """HTTP connection over a given socket that never opens another one."""
 
     default_port = HTTPS_PORT
     auto_open = 0
 
 
 class _Request:
-    """One GET, or with a document one POST. `abandon` ends it from another thread."""
+    """One GET request, or a POST with a document. `abandon` cancels it from another thread."""
 
     def __init__(
         self,
@@ -250,12 +253,12 @@ class _Request:
 
 
 def _addresses(target: Target) -> list[IPAddress]:
-    """Those of the host that may be asked."""
+    """Returns the allowed addresses of the host."""
     try:
-        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise OutboundFailed(_NO_ADDRESS) from None
-    addresses = (_literal(str(each[4][0])) for each in found)
+    addresses = (_literal(str(info[4][0])) for info in infos)
     wanted = [address for address in addresses if address is not None and may_be_asked(address)]
     if not wanted:
         raise OutboundFailed(_NO_ADDRESS)
@@ -275,7 +278,7 @@ def _context() -> ssl.SSLContext:
 
 @cache
 def _made_context(ca_file: str) -> ssl.SSLContext:
-    """`ca_file`: authorities beside the system's."""
+    """Creates a TLS context; `ca_file` has CAs in addition to the system's."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if ca_file:

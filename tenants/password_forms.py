@@ -1,6 +1,4 @@
-"""The forms a person changes a password with: the sign-in library's and the operator panel's, each with the choice to
-revoke that person's API tokens.
-"""
+"""Forms for changing a password, in the console and the operator panel, with the option to revoke API tokens."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ from tenants import services
 from tenants.models import User
 from tenants.requests import acting_person
 
-# The library's addresses take a user's id without hyphens, so they hold what comes behind the prefix.
+# The library's URLs accept a user's id without hyphens, so they contain the part after this prefix.
 USER_ID_START = "usr-"
 
 
 class TokensToo(forms.Form):
-    """Whoever changes a password because somebody else may know it wants that person's tokens dead as well."""
+    """Adds an option to revoke tokens, in case the password became known to somebody else."""
 
     revoke_tokens = forms.BooleanField(label=_("Revoke my API tokens, too"), required=False, initial=True)
 
@@ -38,34 +36,34 @@ class TokensToo(forms.Form):
 
 
 def revoke_tokens_of(request: HttpRequest, user: User) -> None:
-    """As the person would, one after the other."""
+    """Revokes all tokens of the user, as the user would one by one."""
     services.revoke_tokens_of(acting=acting_person(request, user), user=user)
 
 
 class ChangePasswordForm(TokensToo, account_forms.ChangePasswordForm):
-    """With the present password."""
+    """Change with the current password."""
 
     field_order = ("oldpassword", "password1", "password2", "revoke_tokens")
 
 
 class SetPasswordForm(TokensToo, account_forms.SetPasswordForm):
-    """For who has none."""
+    """First password of an account without one."""
 
     field_order = ("password1", "password2", "revoke_tokens")
 
 
 class ResetPasswordKeyForm(TokensToo, account_forms.ResetPasswordKeyForm):
-    """By a link from a mail."""
+    """Reset by a mailed link."""
 
     field_order = ("password1", "password2", "revoke_tokens")
 
 
 class UserTokenForm(account_forms.UserTokenForm):
-    """Whose password a link from a mail is about."""
+    """Identification of the user by a mailed link."""
 
     def _get_user(self, uidb36: str) -> User | None:
         return User.objects.filter(pk=f"{USER_ID_START}{uidb36}", is_active=True).first()
 
 
 class OperatorPasswordChangeForm(TokensToo, AdminOwnPasswordChangeForm):
-    """In the operator panel."""
+    """Change in the operator panel."""

@@ -1,4 +1,4 @@
-"""What a request says of who acts: its user in the chosen tenant, and the address it came from."""
+"""Actors of requests: the user in the chosen tenant, and the client address."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ IP_CHARS_MAX = 45
 
 
 def client_ip(request: HttpRequest) -> str | None:
-    """The client's address: `config.middleware` has put it into REMOTE_ADDR, if need be by a trusted proxy's word."""
+    """Returns the client's address: `config.middleware` sets REMOTE_ADDR, considering trusted proxies."""
     address = request.META.get("REMOTE_ADDR") or None
     return address[:IP_CHARS_MAX] if address else None
 
 
 def acting_person(request: HttpRequest, user: User) -> Actor:
-    """A person who acts on their own account, in no tenant."""
+    """Returns the actor of a person acting on their own account, outside any tenant."""
     return user_actor(user, ip=client_ip(request), request_id=getattr(request, "request_id", None))
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """The actor of a console request: the signed-in user in the chosen tenant.
+    """Returns the actor of a console request: the signed-in user in the chosen tenant.
 
     Raises `Unauthenticated` without a session. The chosen tenant is `request.session["tenant_id"]`
-    (`selectors.chosen_member`), else the oldest membership; a user without tenants acts outside any.
+    (`selectors.chosen_member`), or else that of the oldest membership; a user without tenants acts outside any.
     """
     user = request.user
     if not user.is_authenticated:
@@ -42,5 +42,5 @@ def actor_of(request: HttpRequest) -> Actor:
 
 
 def of_session(request: HttpRequest, acting: Actor) -> Actor:
-    """The same actor, with what the request's session says: how lately it was confirmed."""
+    """Returns the actor with the confirmation state of the request's session."""
     return acting if sessions.is_confirmed(request) else replace(acting, is_confirmed=False)

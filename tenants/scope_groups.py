@@ -1,4 +1,4 @@
-"""Scopes in the groups that a person looks for them in, and presets for tokens. Pure."""
+"""Groups of scopes for display, and presets for tokens. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenants.choices import Scope
 
 @dataclass(frozen=True, slots=True)
 class ScopeGroup:
-    """Scopes about one kind of thing. Each scope is in one group."""
+    """Scopes about one kind of object. Each scope is in one group."""
 
     name: str
     label: str | Promise
@@ -22,7 +22,7 @@ class ScopeGroup:
 
 @dataclass(frozen=True, slots=True)
 class ScopePreset:
-    """Scopes that a usual program needs. A token gets those of them that its maker has."""
+    """Scopes for a typical program. A token gets those that its creator has."""
 
     name: str
     label: str | Promise
@@ -77,6 +77,6 @@ PRESETS = (
 
 
 def preset_scopes(name: str, granted: Iterable[str]) -> list[str]:
-    """Scopes of a preset that somebody with `granted` may give, sorted. Raises `KeyError` for no such preset."""
+    """Returns the scopes of a preset that an actor with `granted` may grant, sorted. Raises `KeyError`."""
     by_name = {preset.name: preset for preset in PRESETS}
     return sorted(by_name[name].scopes & frozenset(granted))

@@ -1,6 +1,6 @@
-"""Secrets we hand out: made from 256 random bits, shown once, kept only as a SHA-256.
+"""Generated secrets: 256 random bits, shown once, stored only as SHA-256.
 
-A fast hash is right here: unlike a password, 256 random bits cannot be guessed from it.
+A fast hash suffices: unlike a password, 256 random bits cannot be guessed from it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ INVITATION_START = "psi_"
 
 
 def new_secret(start: str) -> str:
-    """A secret with a recognisable start, 47 characters in all."""
+    """Returns a secret with a recognisable prefix, 47 characters in all."""
     return start + secrets.token_urlsafe(SECRET_BYTES)
 
 
 def hash_secret(secret: str) -> str:
-    """What is stored and looked up: 64 hexadecimal digits."""
+    """Returns the hash that is stored and looked up: 64 hexadecimal digits."""
     return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Reads of this app: plain querysets and lists, already fenced to the tenant they are asked for."""
+"""Reads of this app: querysets and lists that are restricted to the given tenant."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenants.secrets import hash_secret
 
 
 def chosen_member(user: User, tenant_id: str | None) -> Member | None:
-    """The user's membership in the chosen tenant, else the oldest one, else None."""
+    """Returns the user's membership in the chosen tenant, otherwise the oldest one, otherwise None."""
     rows = memberships(user)
     if tenant_id:
         chosen = rows.filter(tenant_id=tenant_id).first()
@@ -25,27 +25,27 @@ def chosen_member(user: User, tenant_id: str | None) -> Member | None:
 
 
 def memberships(user: User) -> QuerySet[Member]:
-    """Where a user belongs, oldest first."""
+    """Returns the memberships of a user, oldest first."""
     return (
         Member.objects.filter(user=user, removed_at=None).select_related("tenant", "user").order_by("created_at", "id")
     )
 
 
 def tenants_of(user: User) -> QuerySet[Tenant]:
-    """The tenants a user belongs to, each with the user's role in it as `own_role`."""
+    """Returns the tenants of a user, each with the user's role as `own_role`."""
     rows = Tenant.objects.filter(members__user=user, members__removed_at=None)
     return rows.annotate(own_role=F("members__role"))
 
 
 def tenants_seen_by(actor: Actor) -> QuerySet[Tenant]:
-    """What `GET /tenants` lists: a token sees its tenant, a person all of theirs."""
+    """Returns the tenants for `GET /tenants`: a token sees its tenant, a person all of theirs."""
     if actor.kind is ActorKind.TOKEN or actor.user is None:
         return Tenant.objects.filter(pk=actor.tenant.pk if actor.tenant else "")
     return tenants_of(actor.user)
 
 
 def is_verified(tenant: Tenant) -> bool:
-    """Whether an owner has proved a mailbox; where no mail is sent nobody can, and nobody need."""
+    """True if an owner has a verified address, or no mail is configured."""
     if not settings.MAIL_IS_CONFIGURED:
         return True
     owners = Member.objects.filter(tenant=tenant, role=Role.OWNER, removed_at=None)
@@ -53,44 +53,44 @@ def is_verified(tenant: Tenant) -> bool:
 
 
 def members(tenant: Tenant) -> QuerySet[Member]:
-    """Present members of a tenant."""
+    """Returns the current members of a tenant."""
     return Member.objects.filter(tenant=tenant, removed_at=None).select_related("user")
 
 
 def members_with_factors(tenant: Tenant) -> QuerySet[Member]:
-    """The same, each with whether the person has a second factor (`has_second_factor`)."""
+    """Returns the current members, annotated with `has_second_factor`."""
     return members(tenant).annotate(has_second_factor=_has_factor())
 
 
 def _has_factor() -> Exists:
-    """Of a member. Recovery codes stand in for a factor; alone they are none."""
+    """Returns the condition that a member has a factor; recovery codes alone do not count."""
     factors = Authenticator.objects.filter(user=OuterRef("user"))
     return Exists(factors.exclude(type=Authenticator.Type.RECOVERY_CODES))
 
 
 def members_without_factor(tenant: Tenant) -> list[str]:
-    """Whom asking for a second factor would lead to set one up first, by e-mail address."""
+    """Returns the e-mail addresses of members without a second factor."""
     return sorted(members(tenant).filter(~_has_factor()).values_list("user__email", flat=True))
 
 
 def has_second_factor(user: User) -> bool:
-    """Whether an account has an app or a passkey."""
+    """True if an account has an app or a passkey."""
     return authenticators_of(user).exclude(type=Authenticator.Type.RECOVERY_CODES).exists()
 
 
 def authenticators_of(user: User) -> QuerySet[Authenticator]:
-    """What a person has set up as second factors, recovery codes among them, in order of time."""
+    """Returns the second factors of a person, including recovery codes, oldest first."""
     return Authenticator.objects.filter(user=user).order_by("created_at", "pk")
 
 
 def invitations(tenant: Tenant) -> QuerySet[Invitation]:
-    """Invitations that are neither accepted nor revoked (an expired one is listed with its expiry)."""
+    """Returns invitations that are neither accepted nor revoked, including expired ones."""
     rows = Invitation.objects.filter(tenant=tenant, accepted_at=None, revoked_at=None)
     return rows.select_related("invited_by__user")
 
 
 def tokens(tenant: Tenant) -> QuerySet[ApiToken]:
-    """Tokens that are not revoked."""
+    """Returns tokens that are not revoked."""
     return ApiToken.objects.filter(tenant=tenant, revoked_at=None).select_related("member__user")
 
 
@@ -105,7 +105,9 @@ def audit_entries(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> QuerySet[AuditEntry]:
-    """The tenant's audit log, latest first, narrowed by what is given; `since` is inside, `until` is not."""
+    """Returns the tenant's audit log, latest first, filtered by the arguments; `since` is inclusive,
+    `until` exclusive.
+    """
     wanted = {
         "action": action, "actor_kind": actor_kind, "actor_id": actor_id, "target_id": target_id, "ip": ip,
         "time__gte": since, "time__lt": until,
@@ -116,7 +118,9 @@ def audit_entries(
 
 
 def live_token(secret_hash: str, now: datetime) -> ApiToken | None:
-    """The token with this hash, if it may be used at `now`: not expired, not revoked, its member present and active."""
+    """Returns the token with this hash if it is valid at `now`: not expired or revoked, its member current
+    and active.
+    """
     rows = ApiToken.objects.filter(
         Q(expires_at=None) | Q(expires_at__gt=now),
         secret_hash=secret_hash,
@@ -126,29 +130,29 @@ def live_token(secret_hash: str, now: datetime) -> ApiToken | None:
     )
     token = rows.select_related("tenant", "member__user").order_by().first()
     if token is not None:
-        token.member.tenant = token.tenant  # the same row: no second join, no second object
+        token.member.tenant = token.tenant  # the same row: saves a join and a second object
     return token
 
 
 def invitation_behind(secret: str) -> Invitation | None:
-    """The invitation that a link was made for, whatever has become of it; only who has the link learns of it."""
+    """Returns the invitation of a link in any state; only holders of the link can read it."""
     rows = Invitation.objects.filter(secret_hash=hash_secret(secret))
     return rows.select_related("tenant", "invited_by__user").first()
 
 
 def sessions_of(user: User, now: datetime) -> QuerySet[Session]:
-    """A person's open sessions, the one seen last first."""
+    """Returns a person's open sessions, most recently seen first."""
     idle = now - timedelta(seconds=settings.SESSION_IDLE_S)
     rows = Session.objects.filter(user=user, expire_date__gt=now, last_seen_at__gt=idle)
     return rows.defer("session_data").order_by("-last_seen_at", "public_id")
 
 
 def sign_in_notices(user: User, except_place: str | None) -> QuerySet[SignInPlace]:
-    """Sign-ins that the person has not read of, but the one that the asking session began with."""
+    """Returns sign-ins that the person has not acknowledged, except that of the current session."""
     return SignInPlace.objects.filter(user=user, is_unread=True).exclude(pk=except_place or "")
 
 
 def suspended_at(tenant: Tenant) -> datetime | None:
-    """When a tenant that is suspended was; None where the audit log does not say."""
+    """Returns when a suspended tenant was suspended; None if the audit log does not tell."""
     rows = AuditEntry.objects.filter(tenant=tenant, action="tenant.suspended", target_id=tenant.pk)
     return rows.order_by("-time").values_list("time", flat=True).first()

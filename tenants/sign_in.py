@@ -1,16 +1,15 @@
-"""Trying a password or a code: what fails is counted by address and by account, apart for passwords at the console,
-passwords at the operator panel, and codes of second factors.
+"""Limits of failed passwords and codes, counted by address and by account.
 
-Three limits, in this order, none of which says whether the account exists:
+Passwords in the console, passwords in the operator panel, and codes of second factors are counted separately. There are
+three limits, checked in this order, none of which reveals whether the account exists:
 
-* of an address, for whatever accounts;
+* of an address, for any accounts;
 * of an account from one address;
-* of an account from all addresses together. Addresses from which the account was signed in to lately are not bound by
-  it: who attacks an account from everywhere keeps its owner out only of places the owner has never been, and there a
-  new password by e-mail opens the way.
+* of an account from all addresses together. Addresses from which the account was recently signed in to are exempt: an
+  attacker from many addresses can lock out the owner only from new places, where a password reset by e-mail helps.
 
-A try is counted before the password is looked at and given back when it was right, so tries at once are no way around.
-What was counted is in the cache. Where that is lost, counting begins anew.
+An attempt is counted before the check and uncounted if it succeeds, so that concurrent attempts cannot bypass the
+limit. Counters are in the cache. If that is lost, counting restarts.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ RETRY_AFTER_S = 60
 
 
 class Entrance(StrEnum):
-    """Where a password is tried, or a code. A flood at one does not close the other."""
+    """Kind of sign-in. A flood at one does not close the others."""
 
     CONSOLE = "console"
     OPERATOR = "operator"
@@ -39,7 +38,7 @@ class Entrance(StrEnum):
 
 
 def rates(entrance: Entrance) -> dict[str, str]:
-    """The limits as `counting` reads them, in the order in which they are asked."""
+    """Returns the limits in the format of `counting`, in the order of checks."""
     of_account = limits.SIGN_IN_FAILURES_PER_ACCOUNT_AND_HOUR_MAX
     if entrance is Entrance.CODE:
         of_account = limits.CODE_FAILURES_PER_ACCOUNT_AND_HOUR_MAX
@@ -54,10 +53,10 @@ def rates(entrance: Entrance) -> dict[str, str]:
 def password_holder(
     request: HttpRequest, entrance: Entrance, email: str, password: str, *, may_enter: Callable[[User], bool]
 ) -> User | None:
-    """Whose account this is, if the password is right and `may_enter` agrees. Every other case is the same None after
-    one hashing, and counts as a failure.
+    """Returns the user if the password is right and `may_enter` agrees.
 
-    Raises `RateLimited` where too many have failed, and `hashing.Busy`.
+    All other cases return None after one hashing and count as a failure. Raises `RateLimited` after too many failures,
+    and `hashing.Busy`.
     """
     attempt = Attempt(request, entrance, email)
     attempt.begin()
@@ -75,13 +74,13 @@ def password_holder(
 
 
 def note_known_address(request: HttpRequest, entrance: Entrance, email: str) -> None:
-    """The owner was here: what others do elsewhere does not count against this address."""
+    """Remembers the address as the owner's: attempts from elsewhere do not count against it."""
     known_s = limits.SIGN_IN_ADDRESS_KNOWN_DAYS * 86_400
     cache.set(Attempt(request, entrance, email).known_key, True, known_s)
 
 
 def count_address(request: HttpRequest, entrance: Entrance) -> counting.RateLimitUsage:
-    """One try from an address where nobody says yet whose account it is. Raises `RateLimited`."""
+    """Counts an attempt from an address without a known account. Raises `RateLimited`."""
     key = f"{entrance}\n{counting.network_of(request)}"
     usage = counting.count(request, "sign_in_address", rates(entrance)["sign_in_address"], key)
     if usage is None:
@@ -95,8 +94,9 @@ def too_many() -> RateLimited:
 
 
 def forget_failures(request: HttpRequest, entrance: Entrance, email: str) -> None:
-    """After a new password by e-mail: its owner signs in from here at once. Never for codes, of which a mailbox is no
-    proof.
+    """Clears failures after a reset by e-mail, so that the owner can sign in immediately.
+
+    Not for codes, since a mailbox is no second factor.
     """
     attempt = Attempt(request, entrance, email)
     for action in ("sign_in_account_and_address", "sign_in_account"):
@@ -105,7 +105,7 @@ def forget_failures(request: HttpRequest, entrance: Entrance, email: str) -> Non
 
 
 class Attempt:
-    """One try at one account from one address: `begin`, and `give_back` if it was right."""
+    """Attempt for one account from one address: `begin`, and `give_back` if it succeeded."""
 
     def __init__(self, request: HttpRequest, entrance: Entrance, email: str) -> None:
         self.request, self.entrance = request, entrance

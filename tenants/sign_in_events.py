@@ -1,4 +1,4 @@
-"""What follows a sign-in, by whatever way: its session counts as confirmed, and a new place is told to its owner."""
+"""Consequences of any sign-in: its session is confirmed, and a new place is reported to its owner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenants.requests import acting_person
 
 
 def connect() -> None:
-    """Listen to Django, which all ways end in."""
+    """Connects to Django's signal, which all kinds of sign-in send."""
     user_logged_in.connect(_signed_in, dispatch_uid="tenants.sign_in_events")
 
 

@@ -1,4 +1,4 @@
-"""Queries that PostgreSQL gave up for the web server (`statement_timeout`, `config.settings`)."""
+"""Queries of the web server that PostgreSQL cancelled (`statement_timeout`, `config.settings`)."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from psycopg.errors import QueryCanceled
 
 
 def is_given_up(exception: BaseException) -> bool:
-    """Whether it is that, and no other trouble of the database."""
+    """True for a cancelled query, but no other database error."""
     return isinstance(exception, OperationalError) and isinstance(exception.__cause__, QueryCanceled)

@@ -1,6 +1,6 @@
-"""The page between an operator's "Suspend" and the suspension: what happens to whom, why, and what the tenant is told.
+"""Confirmation page of an operator's suspension: effects, reason, and note for the tenant.
 
-Apps above say what happens to what is theirs with `add_effects`, because apps lean one way.
+Apps above add effects on their objects with `add_effects`, because dependencies between apps point in one direction.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tenants.models import Tenant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """One thing that a suspension changes: its name, and what becomes of it and of who uses it now."""
+    """Effect of a suspension on one object and its current users."""
 
     name: str
     hint: str
@@ -37,18 +37,18 @@ _sources: list[Effects] = []
 
 
 def add_effects(source: Effects) -> None:
-    """Tell operators what a suspension does to things of this app; called once, when Django is ready."""
+    """Registers effects on objects of an app; called once when Django is ready."""
     if source not in _sources:
         _sources.append(source)
 
 
 def effects_on(tenant: Tenant) -> list[Effect]:
-    """What happens to whom when this tenant is suspended."""
+    """Returns the effects of suspending this tenant."""
     return [effect for source in _sources for effect in source(tenant)]
 
 
 class NoteForm(forms.Form):
-    """What the tenant is told. `typed` is the name of what is suspended; of several their number."""
+    """Note for the tenant. `typed` is the name of the suspended object, or their number."""
 
     note = forms.CharField(
         label=gettext_lazy("What the tenant reads"), max_length=SUSPENSION_NOTE_CHARS_MAX,
@@ -72,14 +72,14 @@ class NoteForm(forms.Form):
 
 
 class SuspendForm(NoteForm):
-    """The same for a whole tenant, with a reason out of the known ones."""
+    """Note and reason for suspending a whole tenant."""
 
     reason = forms.ChoiceField(label=gettext_lazy("Reason"), choices=SuspensionReason.choices)
     field_order = ("reason", "note", "typed")
 
 
 def asked_form(request: HttpRequest, rows: Sequence[Model], form: type[NoteForm]) -> NoteForm:
-    """The form of the page, filled in where it was sent."""
+    """Returns the form of the page, bound if it was submitted."""
     wanted = str(getattr(rows[0], "name", rows[0])) if len(rows) == 1 else str(len(rows))
     return form(request.POST if "typed" in request.POST else None, wanted=wanted)
 
@@ -87,7 +87,7 @@ def asked_form(request: HttpRequest, rows: Sequence[Model], form: type[NoteForm]
 def confirm_page(
     request: HttpRequest, rows: Sequence[Model], form: NoteForm, *, effects: Sequence[Effect], members_too: bool
 ) -> HttpResponse:
-    """What would happen, with the form that does it: it goes back to the list the action was chosen in."""
+    """Renders the effects with the form, which posts to the list of the action."""
     title = _("Suspend %(name)s") % {"name": ", ".join(str(getattr(row, "name", row)) for row in rows)}
     context = {
         **admin.site.each_context(request), "title": title, "rows": rows, "form": form, "effects": effects,

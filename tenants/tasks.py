@@ -1,4 +1,4 @@
-"""Background work of this app. Safe to run twice."""
+"""Background tasks of this app. Idempotent."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tenants.api import idempotency
 
 @shared_task(name="tenants.forget_idempotency_records")
 def forget_idempotency_records() -> int:
-    """Delete answers that are no longer replayed; how many went."""
+    """Deletes expired idempotency records and returns their number."""
     return idempotency.forget_old(timezone.now())
 
 
 @shared_task(name="tenants.forget_ended_sessions")
 def forget_ended_sessions() -> int:
-    """Delete sessions that are idle or old; how many went."""
+    """Deletes sessions that are idle or expired and returns their number."""
     return services.forget_ended_sessions(timezone.now())
 
 
 @shared_task(name="tenants.forget_old_client_rows")
 def forget_old_client_rows() -> int:
-    """Delete what the audit log has kept of Kafka clients for long enough; how many rows went."""
+    """Deletes expired audit entries about Kafka clients and returns their number."""
     return audit.forget_old_client_rows(timezone.now())

@@ -1,4 +1,4 @@
-"""Console pages of this app. Names start with `page-`; the side navigation shows a page only where its name exists."""
+"""Console pages of this app. Names start with `page-`; the side navigation shows a page only if its name exists."""
 
 from __future__ import annotations
 

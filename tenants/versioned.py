@@ -1,4 +1,4 @@
-"""Rows that can be changed by compare-and-set: a version that counts changes and becomes the ETag."""
+"""Rows with optimistic concurrency control: a version that counts changes and becomes the ETag."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Versioned(models.Model):
-    """Abstract base: creation time, last change, and `version`, raised by `save_changes` under the row's lock."""
+    """Abstract base: creation time, last change, and `version`, incremented by `save_changes` under the row's lock."""
 
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     updated_at = models.DateTimeField(_("changed"), auto_now=True)
@@ -19,6 +19,6 @@ class Versioned(models.Model):
         abstract = True
 
     def save_changes(self, fields: Iterable[str]) -> None:
-        """Write `fields` and raise the version; call it with the row locked (`access` functions take `lock=True`)."""
+        """Writes `fields` and increments the version; the row must be locked (`access` functions with `lock=True`)."""
         self.version += 1
         self.save(update_fields=[*fields, "version", "updated_at"])

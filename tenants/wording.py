@@ -1,8 +1,8 @@
-"""What services say when they refuse, in the reader's language.
+"""Translation of refusals of services into the reader's language.
 
-Services speak English, because programs read them too. A sentence with values in it is a `tenants.errors.Message` and
-knows its message id. What comes as text, from a broker or from the row of a work that waits, stands here once more and
-is recognised by its shape. What is not here is shown in English rather than not at all.
+Services use English, because programs read them too. A sentence with values is a `tenants.errors.Message` and carries
+its message id. Sentences that arrive as text, from a broker or from the row of a pending job, are listed here and
+recognised by pattern. Others are shown in English.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ SHAPES = (
     gettext_noop("%(n)s messages behind"),
     gettext_noop("%(n)s partitions are under-replicated."),
     gettext_noop("%(n)s partitions have no leader."),
-    # Last: what is wrong with one partition of many.
+    # Last: an error of one partition of many.
     gettext_noop("%(partition)s: %(why)s"),
 )
 _VALUE = re.compile(r"%\\\((\w+)\\\)s|%\((\w+)\)s")
@@ -300,7 +300,7 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
 
 
 def localized(sentence: str) -> str:
-    """A service's sentence in the active language."""
+    """Returns a service's sentence in the active language."""
     if isinstance(sentence, Message):
         return _(sentence.msgid) % {name: _value(value) for name, value in sentence.values.items()}
     for pattern, shape in _patterns() if sentence not in SENTENCES else ():
@@ -311,13 +311,13 @@ def localized(sentence: str) -> str:
 
 
 def _value(value: object) -> object:
-    """A value of a message: a message itself, or text that may be a sentence of a broker."""
+    """Returns a value of a message: a message itself, or text that may be a sentence of a broker."""
     if isinstance(value, Message):
         return localized(value)
     return _message(value) if isinstance(value, str) else value
 
 
 def _message(value: str) -> str:
-    """A value in a sentence, which may be a sentence of ours itself; a name stays as it is."""
+    """Translates a value if it is a sentence of ours; names are not changed."""
     is_ours = value in SENTENCES or any(pattern.fullmatch(value) for pattern, _shape in _patterns())
     return localized(value) if is_ours else value

@@ -1,3 +1,1 @@
-"""The operator's pages of money. Whoever may see invoices (`billing.view_invoice`) sees them; each act has a permission
-of its own.
-"""
+"""Operator pages about money. Users with `billing.view_invoice` may read them; each action has its own permission."""

@@ -1,4 +1,4 @@
-"""What the operator's pages of money share: who sees them, their frame, and what is asked for in the address."""
+"""Common parts of the operator pages about money: permissions, frame and query parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenants.views.base import signed_out_part
 View = Callable[..., HttpResponse]
 Row = TypeVar("Row")
 
-# Who sees money, who says that an invoice is paid, and who issues invoices.
+# Permissions to see money, to mark invoices as paid, and to issue invoices.
 MAY_SEE = "billing.view_invoice"
 MAY_CLOSE = "billing.change_invoice"
 MAY_ISSUE = "billing.add_invoice"
@@ -30,7 +30,7 @@ YEAR_FIRST = 2000
 
 
 def money_page(permission: str = MAY_SEE) -> Callable[[View], View]:
-    """An operator's page: signed-in staff that may see invoices, and have the permission as well."""
+    """Decorates an operator page: signed-in staff that may see invoices and have the given permission."""
 
     def decorate(view: View) -> View:
         @functools.wraps(view)
@@ -52,7 +52,7 @@ def money_page(permission: str = MAY_SEE) -> Callable[[View], View]:
 
 
 def show(request: HttpRequest, template: str, title: str, context: Mapping[str, Any]) -> HttpResponse:
-    """A page inside the panel's frame."""
+    """Renders a page inside the panel's frame."""
     values = {
         **admin.site.each_context(request),
         "title": title,
@@ -65,12 +65,12 @@ def show(request: HttpRequest, template: str, title: str, context: Mapping[str, 
 
 
 def asked_words(request: HttpRequest) -> str:
-    """What is searched for."""
+    """Returns the search text of the request."""
     return request.GET.get("q", "").strip()[:WORDS_CHARS_MAX]
 
 
 def asked_month(text: str) -> datetime | None:
-    """The first instant (UTC) of a month that is written 2026-11; None for anything else, and before there was one."""
+    """Returns the first instant (UTC) of a month written like 2026-11; None for any other text, and before 2000."""
     try:
         result = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
     except ValueError:
@@ -79,7 +79,7 @@ def asked_month(text: str) -> datetime | None:
 
 
 def page_of(request: HttpRequest, rows: Sequence[Row] | QuerySet[Any], count: int | None = None) -> Page[Any]:
-    """The page that is asked for, the nearest one where there is none. With a `count` that is known nobody counts."""
+    """Returns the requested page, or the nearest existing one. A known `count` saves the counting query."""
     paginator = Paginator(rows, ROWS_PER_PAGE)
     if count is not None:
         paginator.count = count
@@ -87,5 +87,5 @@ def page_of(request: HttpRequest, rows: Sequence[Row] | QuerySet[Any], count: in
 
 
 def query(**values: str) -> str:
-    """`month=2026-11&q=acme`, without what is empty."""
+    """Encodes query parameters such as `month=2026-11&q=acme`, without empty ones."""
     return urlencode({name: value for name, value in values.items() if value})

@@ -1,4 +1,4 @@
-"""The operator's page of credit that tenants have, and the pages that record a refund and issue a credit note."""
+"""Operator page of credit balances, and the pages that record a refund and issue a credit note."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AMOUNT_CHARS_MAX = 16
 @money_page()
 @require_GET
 def credits_page(request: HttpRequest) -> HttpResponse:
-    """Tenants with credit, the most first."""
+    """Lists tenants with credit, the largest amount first."""
     words = asked_words(request)
     rows = page_of(request, selectors.credits_of_tenants(words))
     context: dict[str, Any] = {
@@ -45,7 +45,7 @@ def credits_page(request: HttpRequest) -> HttpResponse:
 @money_page(MAY_CLOSE)
 @require_http_methods(["GET", "POST"])
 def refund_page(request: HttpRequest, tenant_id: str, currency: str) -> HttpResponse:
-    """Records that credit was paid back; by which transfer is asked for."""
+    """Records that credit was paid back; asks for the reference of the transfer."""
     tenant = get_object_or_404(Tenant, pk=tenant_id)
     credit = posting.credit(tenant, currency)
     amount = request.POST.get("amount", str(credit))[:AMOUNT_CHARS_MAX]
@@ -72,7 +72,7 @@ def refund_page(request: HttpRequest, tenant_id: str, currency: str) -> HttpResp
 @money_page(MAY_CLOSE)
 @require_http_methods(["GET", "POST"])
 def credit_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
-    """Issues a credit note; what it is for is asked for."""
+    """Issues a credit note; asks for the reason."""
     invoice = get_object_or_404(access.invoices_of_all(), pk=invoice_id)
     left = issuing.left_to_credit(invoice)
     amount = request.POST.get("amount", str(left.net))[:AMOUNT_CHARS_MAX]
@@ -97,7 +97,7 @@ def credit_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
 
 
 def _decimal(text: str) -> Decimal:
-    """Not a number where the text is none; the service refuses it."""
+    """Parses an amount; NaN for invalid text, which the service refuses."""
     try:
         return Decimal(text.strip())
     except InvalidOperation:

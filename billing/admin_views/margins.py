@@ -1,4 +1,4 @@
-"""The operator's page of capacity sold against used."""
+"""Operator page that compares sold and used capacity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from billing.reporting import margins
 @money_page()
 @require_GET
 def margins_page(request: HttpRequest) -> HttpResponse:
-    """A line for each cluster; it goes through no hours itself."""
+    """Shows a row for each cluster from stored results, without reading hours itself."""
     month, kept = margins.latest_month(), margins.last_kept()
     context = {
         "lines": margins.margins(month, kept),

@@ -1,4 +1,4 @@
-"""The operator's page that closes a month: its checks, and the acts that the worker does."""
+"""Operator page that closes a month: checks, and actions that the worker executes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tenants.wording import localized
 
 
 def _period(request: HttpRequest, now: datetime) -> Period:
-    """What cannot be is the month that was over last."""
+    """Returns the requested month; the last past month if the request is invalid."""
     values = request.POST if request.method == "POST" else request.GET
     start = asked_month(values.get("month", ""))
     return month_of(start) if start is not None and start <= now else month_before(month_of(now))
@@ -38,7 +38,7 @@ def _now() -> datetime:
 @money_page()
 @require_GET
 def month_page(request: HttpRequest) -> HttpResponse:
-    """Every check with its sentence; runs that are under way are asked for again every two seconds."""
+    """Shows every check. Runs in progress are polled every two seconds."""
     now = _now()
     period = _period(request, now)
     name = f"{period.start:%Y-%m}"
@@ -49,13 +49,13 @@ def month_page(request: HttpRequest) -> HttpResponse:
         "name": name,
         "run": run,
         "late": late,
-        "runs_under_way": [each for each in (run, late) if each is not None and each.is_under_way(now)],
+        "runs_under_way": [run_ for run_ in (run, late) if run_ is not None and run_.is_under_way(now)],
         "is_over": period.end <= now,
     }
     if request.headers.get("HX-Request"):
         if context["runs_under_way"]:
             return show(request, "month_work", _("Close a month"), context)
-        return HttpResponse(headers={"HX-Refresh": "true"})  # it ended: the checks say something else as well
+        return HttpResponse(headers={"HX-Refresh": "true"})  # the run ended, so that the checks changed, too
     state = month_state.month_state(period, now)
     context |= {
         "months": revenue.months_until(now),
@@ -69,14 +69,14 @@ def month_page(request: HttpRequest) -> HttpResponse:
 @money_page(MAY_ISSUE)
 @require_http_methods(["GET", "POST"])
 def issue_month(request: HttpRequest) -> HttpResponse:
-    """What issuing means, and how many it concerns, before it is done."""
+    """Shows what issuing means and how many tenants are affected, then starts it."""
     now = _now()
     period = _period(request, now)
     if request.method == "POST":
         _start(request, RunKind.ISSUE, period, now)
         return _back(period)
     state = month_state.month_state(period, now)
-    failed = [each for each in month_checks.checks(state) if each.outcome == month_checks.Outcome.FAILED]
+    failed = [check for check in month_checks.checks(state) if check.outcome == month_checks.Outcome.FAILED]
     context = {"name": f"{period.start:%Y-%m}", "state": state, "failed": failed}
     return show(request, "month_issue", _("Issue the month's invoices"), context)
 
@@ -84,7 +84,7 @@ def issue_month(request: HttpRequest) -> HttpResponse:
 @money_page(MAY_ISSUE)
 @require_POST
 def find_late_usage(request: HttpRequest) -> HttpResponse:
-    """Changes nothing, and costs the worker a bill of each tenant."""
+    """Starts a run that looks for late usage. It changes nothing, but computes a bill for each tenant."""
     now = _now()
     period = _period(request, now)
     _start(request, RunKind.LATE, period, now)

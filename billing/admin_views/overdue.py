@@ -1,4 +1,4 @@
-"""The operator's page of what is overdue, its rows as a file, and the page that says an invoice is paid."""
+"""Operator page of overdue invoices, its CSV export, and the page that marks an invoice as paid."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def _age(request: HttpRequest) -> Age | None:
 @money_page()
 @require_GET
 def overdue_page(request: HttpRequest) -> HttpResponse:
-    """Every overdue invoice, what was due first before all others."""
+    """Lists overdue invoices, the earliest due date first."""
     now, words, age = timezone.now().astimezone(UTC), asked_words(request), _age(request)
     sums = overdue.sums(now, words)
-    count = sum(each.invoices for each in sums if age is None or each.age == age)
+    count = sum(age_sum.invoices for age_sum in sums if age is None or age_sum.age == age)
     rows = page_of(request, overdue.overdue(now, words=words, age=age), count)
     context: dict[str, Any] = {
         "rows": rows,
@@ -65,16 +65,17 @@ def overdue_page(request: HttpRequest) -> HttpResponse:
 @money_page()
 @require_GET
 def overdue_csv(request: HttpRequest) -> HttpResponse:
-    """All rows of what is asked for."""
+    """Exports all rows of the current filter as CSV."""
     now = timezone.now().astimezone(UTC)
 
     def lines() -> Iterator[tuple[Any, ...]]:
-        found = overdue.overdue(now, words=asked_words(request), age=_age(request))
-        for each in found.iterator(chunk_size=500):
+        invoices = overdue.overdue(now, words=asked_words(request), age=_age(request))
+        for invoice in invoices.iterator(chunk_size=500):
             yield (
-                csv_files.inert(each.number), csv_files.inert(each.tenant.slug), csv_files.inert(each.tenant.name),
-                each.due_at.isoformat(), (now - each.due_at).days, each.open_amount, each.currency,
-                each.last_reminder or 0, int(each.tenant.is_suspended),
+                csv_files.inert(invoice.number), csv_files.inert(invoice.tenant.slug),
+                csv_files.inert(invoice.tenant.name), invoice.due_at.isoformat(), (now - invoice.due_at).days,
+                invoice.open_amount, invoice.currency,
+                invoice.last_reminder or 0, int(invoice.tenant.is_suspended),
             )  # fmt: skip
 
     return csv_files.response(_file_name(now), HEAD, lines(), for_excel=csv_files.is_for_excel(request))  # type: ignore[return-value]
@@ -87,7 +88,7 @@ def _file_name(now: datetime) -> str:
 @money_page(MAY_CLOSE)
 @require_http_methods(["GET", "POST"])
 def mark_paid(request: HttpRequest, invoice_id: str) -> HttpResponse:
-    """By which payment; nothing is paid without one."""
+    """Marks an invoice as paid; a reference of the payment is required."""
     invoice = get_object_or_404(overdue.open_invoices(), pk=invoice_id)
     if request.method == "POST":
         try:

@@ -1,4 +1,4 @@
-"""The operator's page of revenue, and its rows as a file."""
+"""Operator page of revenue and its CSV export."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEAD = ("month", "by", "key", "name", "currency", "invoiced", "credited", "reven
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """`period` is a month, or the last twelve (`month` is `ALL_MONTHS` then)."""
+    """Requested view: `period` is a month, or the last twelve if `month` is `ALL_MONTHS`."""
 
     month: str
     period: Period
@@ -40,7 +40,7 @@ class Asked:
 
 
 def asked(request: HttpRequest, now: datetime) -> Asked:
-    """What cannot be is the month before this one, by tenant, in all currencies."""
+    """Parses the query; the default is the previous month, by tenant, in all currencies."""
     months = revenue.months_until(now)
     text = request.GET.get("month", "")
     start = asked_month(text)
@@ -63,7 +63,7 @@ def asked(request: HttpRequest, now: datetime) -> Asked:
 @money_page()
 @require_GET
 def revenue_page(request: HttpRequest) -> HttpResponse:
-    """What was invoiced, the most first; the last twelve months as bars above it."""
+    """Shows revenue, the largest first, with bars of the last twelve months."""
     now = timezone.now().astimezone(UTC)
     wanted = asked(request, now)
     rows = wanted.rows(wanted.period)
@@ -85,7 +85,7 @@ def revenue_page(request: HttpRequest) -> HttpResponse:
 @money_page()
 @require_GET
 def revenue_csv(request: HttpRequest) -> HttpResponse:
-    """All rows of what is asked for; of twelve months, each month's."""
+    """Exports all rows of the current filter as CSV; of twelve months, the rows of each month."""
     wanted = asked(request, timezone.now().astimezone(UTC))
     periods = reversed(wanted.months) if wanted.month == ALL_MONTHS else [wanted.period]
 

@@ -1,4 +1,4 @@
-"""Addresses of the operator's pages of money, below /operator/billing/invoice/."""
+"""URLs of the operator pages about money, below /operator/billing/invoice/."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from billing.admin_views import ledger, margins, month, overdue, revenue
 
 
 def money_urls() -> list[URLPattern]:
-    """They stand before the admin's own, which take any word for the id of an invoice."""
+    """Returns the URLs; they must precede those of the admin, which accept any text as id of an invoice."""
     return [
         path("revenue/", revenue.revenue_page, name="billing_revenue"),
         path("revenue.csv", revenue.revenue_csv, name="billing_revenue_csv"),

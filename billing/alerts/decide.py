@@ -1,8 +1,8 @@
-"""What becomes of a rule when its figure is read: pure. A figure that is not known changes no state.
+"""State transitions of alert rules: pure. An unknown figure changes no state.
 
-ok -> pending: the figure reached the threshold. pending -> firing: it was at or above it for so long, as far as that is
-known. firing -> resolved: it was below nine tenths of the threshold for so long. Only time between two readings that
-are known and close to each other counts, so that what nobody measured makes no alert and ends none.
+ok -> pending: the figure reached the threshold. pending -> firing: it stayed at or above it for the rule's duration.
+firing -> resolved: it stayed below nine tenths of the threshold for that duration. Only time between two known samples
+that are close to each other counts, so that unmeasured time neither fires nor resolves an alert.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-# Readings further apart say nothing about the time between them.
+# Samples further apart say nothing about the time between them.
 GAP_MAX = timedelta(minutes=3)
-# A firing ends after the rule's own duration, but no later than so long below.
+# A firing ends after the rule's own duration below the threshold, but at the latest after this time.
 RESOLVE_AFTER_MAX = timedelta(minutes=5)
-# One rule fires no more often.
+# Minimum interval between two firings of one rule.
 FIRES_EVERY = timedelta(minutes=15)
-# A firing ends below so many tenths of the threshold.
+# A firing ends below this many tenths of the threshold.
 RESOLVE_BELOW_TENTHS = 9
 TENTHS = 10
 NOTHING = timedelta(0)
@@ -32,7 +32,7 @@ class AlertState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """When a rule fires: `threshold` in the unit of its figure."""
+    """Condition of a rule: `threshold` in the unit of its figure, and the duration."""
 
     threshold: int
     lasts: timedelta
@@ -44,7 +44,11 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A figure. `value` None: not known. `is_lower_bound`: somebody did not answer, so it may be more."""
+    """One sample of a figure.
+
+    `value` is None if the figure is unknown. `is_lower_bound` is true if a source did not answer, so that it may be
+    higher.
+    """
 
     value: int | None
     is_lower_bound: bool = False
@@ -55,8 +59,10 @@ UNKNOWN = Reading(value=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A rule between two readings. `since`: when it came into its state. `held`: how long the figure was seen where the
-    next state is. `value` is the last known one, `is_unknown` says that the last reading was none.
+    """State of a rule between two samples.
+
+    `since` is when it entered its state. `held` is how long the figure was observed in the range of the next state.
+    `value` is the last known figure; `is_unknown` is true if the last sample had none.
     """
 
     state: AlertState = AlertState.OK
@@ -73,7 +79,7 @@ class Progress:
 
 
 def advance(before: Progress, terms: Terms, reading: Reading, now: datetime) -> Progress:
-    """After a reading at `now`. The same reading again, or one from before, changes nothing."""
+    """Returns the state after a sample at `now`. A sample that is not newer than the last one changes nothing."""
     if before.evaluated_at is not None and now <= before.evaluated_at:
         return before
     value = reading.value
@@ -106,17 +112,17 @@ def _firing(after: Progress, before: Progress, terms: Terms, seen: timedelta, no
 
 
 def _is_below(value: int | None, terms: Terms) -> bool:
-    """Low enough for a firing to end."""
+    """True if the figure is low enough for a firing to end."""
     return value is not None and value * TENTHS < terms.threshold * RESOLVE_BELOW_TENTHS
 
 
 def _rest(before: Progress) -> AlertState:
-    """Where a rule goes that was about to fire and did not."""
+    """Returns the state of a pending rule whose figure fell below the threshold."""
     return AlertState.OK if before.fired_at is None else AlertState.RESOLVED
 
 
 def _seen(before: Progress, now: datetime) -> timedelta:
-    """How much of the time since the last reading counts."""
+    """Returns how much of the time since the last sample counts."""
     if before.evaluated_at is None or before.is_unknown:
         return NOTHING
     elapsed = now - before.evaluated_at

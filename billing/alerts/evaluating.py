@@ -1,6 +1,8 @@
-"""One turn over all rules that are enabled, in batches by instance: the figures are read first, then the rules of the
-batch are locked, decided and written in one transaction with what follows. A turn that runs twice, or beside another,
-changes nothing more: rules that somebody holds are passed over, and a later reading goes on where this one stopped.
+"""Evaluation of all enabled rules in batches by instance.
+
+Figures are read first; then the rules of the batch are locked, decided and written in one transaction together with
+their notifications. Running it twice or concurrently changes nothing more: locked rules are skipped, and the next
+evaluation continues from the stored state.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ WHERE rule.id = new.id
 
 @dataclass(slots=True, kw_only=True)
 class Turn:
-    """How many rules were evaluated, and of these: begun to fire, resolved, not known."""
+    """Counts of one evaluation: evaluated rules, and of these newly firing, resolved and unknown ones."""
 
     evaluated: int = 0
     fired: int = 0
@@ -56,7 +58,7 @@ class Turn:
 
 
 def evaluate(now: datetime) -> Turn:
-    """All rules, those first that were evaluated longest ago. One turn at a time."""
+    """Evaluates all rules, the least recently evaluated first. Only one evaluation runs at a time."""
     turn = Turn()
     try:
         with only_one(LOCK):
@@ -67,7 +69,7 @@ def evaluate(now: datetime) -> Turn:
 
 
 def forget_old(now: datetime) -> int:
-    """Firings that ended long ago."""
+    """Deletes firings that ended long ago and returns their number."""
     old = AlertFiring.objects.filter(resolved_at__lt=now - FIRINGS_KEPT_FOR).values_list("pk", flat=True)
     return firings.forget(old[:FORGOTTEN_AT_ONCE_MAX])
 
@@ -86,15 +88,13 @@ def _run(turn: Turn, now: datetime) -> None:
 
 
 def _evaluate(batch: Sequence[str], turn: Turn, now: datetime) -> None:
-    found = figures.read(list(AlertRule.objects.filter(pk__in=batch)), now)
+    read_figures = figures.read(list(AlertRule.objects.filter(pk__in=batch)), now)
     with transaction.atomic():
-        _decide(batch, found, turn, now)
+        _decide(batch, read_figures, turn, now)
 
 
 def _one_by_one(batch: Sequence[str], turn: Turn, now: datetime) -> None:
-    """Evaluates the rules of a batch that failed, each instance by itself: a value that one tenant's rules cannot
-    handle keeps no other tenant's rules from being evaluated.
-    """
+    """Evaluates the rules of a failed batch by instance, so that a value of one tenant's rules cannot block others."""
     rows = AlertRule.objects.filter(pk__in=batch).order_by("instance_id", "cluster_id", "pk")
     for _whose, rules in groupby(rows.values_list("pk", "instance_id", "cluster_id"), key=lambda row: row[1:]):
         ids = [row[0] for row in rules]
@@ -103,7 +103,7 @@ def _one_by_one(batch: Sequence[str], turn: Turn, now: datetime) -> None:
 
 
 def _batches() -> Iterator[list[str]]:
-    """Ids of rules; all of an instance are in one batch."""
+    """Yields ids of rules in batches; all rules of an instance are in one batch."""
     due = AlertRule.objects.filter(is_enabled=True).order_by(
         F("evaluated_at").asc(nulls_first=True), "instance_id", "cluster_id", "pk"
     )
@@ -118,7 +118,7 @@ def _batches() -> Iterator[list[str]]:
         yield batch
 
 
-def _decide(batch: Sequence[str], found: Figures, turn: Turn, now: datetime) -> None:
+def _decide(batch: Sequence[str], read_figures: Figures, turn: Turn, now: datetime) -> None:
     rules = (
         AlertRule.objects.filter(pk__in=batch, is_enabled=True)
         .select_for_update(skip_locked=True, no_key=True, of=("self",))
@@ -130,7 +130,7 @@ def _decide(batch: Sequence[str], found: Figures, turn: Turn, now: datetime) -> 
     endings: list[Ending] = []
     for rule in rules:
         before = rule.progress
-        after = advance(before, rule.terms, found.of(rule), now)
+        after = advance(before, rule.terms, read_figures.of(rule), now)
         if after == before:
             continue
         changed.append((rule, after))
@@ -149,7 +149,7 @@ def _decide(batch: Sequence[str], found: Figures, turn: Turn, now: datetime) -> 
 
 
 def _write(changed: Sequence[tuple[AlertRule, Progress]]) -> None:
-    """Without another version: what a tenant set did not change."""
+    """Writes the evaluated states without a new version, since no setting of the tenant changed."""
     if not changed:
         return
     states = [after for _rule, after in changed]

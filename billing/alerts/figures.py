@@ -1,7 +1,7 @@
-"""The figures that rules look at, of many instances at once: each is read once in a batch, and no broker is asked.
+"""Figures that rules evaluate, read for many instances at once, without asking a broker.
 
-Storage, lags and the brokers that answer come from what other tasks sampled into the cache; delayed minutes from their
-rows. What is old or not there is not known.
+Storage, lags and answering brokers come from samples that other tasks wrote to the cache; delayed minutes from their
+rows. A figure that is missing or too old is unknown.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ GROUP BY asked.instance_id, asked.minutes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What was read for a batch. What is missing in a mapping is not known."""
+    """Figures of a batch. A key that is missing in a mapping is unknown."""
 
     instances: Mapping[str, Instance] = field(default_factory=dict)
     cluster_of: Mapping[str, str] = field(default_factory=dict)
     used_bytes: Mapping[str, int] = field(default_factory=dict)
     lags: Mapping[str, Mapping[str, Latest]] = field(default_factory=dict)
-    # By instance and length of the window, in minutes.
+    # By instance and length of the window in minutes.
     delayed_minutes: Mapping[tuple[str, int], int] = field(default_factory=dict)
     delays_known: Mapping[str, datetime] = field(default_factory=dict)
     clusters: Mapping[str, ClusterMap] = field(default_factory=dict)
 
     def of(self, rule: AlertRule) -> Reading:
-        """The figure of a rule. One that was changed since the batch was read may have none."""
+        """Returns the figure of a rule; it is unknown for a rule that changed after the batch was read."""
         match rule.kind:
             case AlertKind.CLUSTER_UNDER_REPLICATED:
-                found = self.clusters.get(str(rule.cluster_id))
-                return UNKNOWN if found is None else Reading(value=found.shown["under_replicated"])
+                cluster = self.clusters.get(str(rule.cluster_id))
+                return UNKNOWN if cluster is None else Reading(value=cluster.shown["under_replicated"])
             case AlertKind.CLUSTER_BROKERS_SILENT:
-                found = self.clusters.get(str(rule.cluster_id))
-                return UNKNOWN if found is None else Reading(value=len(found.silent))
+                cluster = self.clusters.get(str(rule.cluster_id))
+                return UNKNOWN if cluster is None else Reading(value=len(cluster.silent))
         instance = self.instances.get(str(rule.instance_id))
         if instance is None or instance.current_phase not in REACHABLE:
             return UNKNOWN
@@ -78,13 +78,13 @@ class Figures:
         return UNKNOWN if used is None else Reading(value=used * PERCENT // max(1, instance.storage_bytes))
 
     def _lag(self, instance: Instance, group: str, topic: str) -> Reading:
-        found = self.lags.get(instance.pk, {}).get(group)
-        if found is None or (topic and topic not in found[1]):
+        lags = self.lags.get(instance.pk, {}).get(group)
+        if lags is None or (topic and topic not in lags[1]):
             return UNKNOWN
-        return Reading(value=found[1][topic] if topic else sum(found[1].values()))
+        return Reading(value=lags[1][topic] if topic else sum(lags[1].values()))
 
     def _throttled(self, instance: Instance, minutes: int) -> Reading:
-        """Where a broker did not tell of late, the minutes that others told are counted: there may be more."""
+        """Returns the share of delayed minutes, as a lower bound if not all brokers have reported."""
         cluster_id = self.cluster_of.get(instance.pk, "")
         share = self.delayed_minutes.get((instance.pk, minutes))
         if share is None:
@@ -92,15 +92,15 @@ class Figures:
         return Reading(value=share * PERCENT // minutes, is_lower_bound=cluster_id not in self.delays_known)
 
     def _silent(self, instance: Instance) -> Reading:
-        found = self.clusters.get(self.cluster_of.get(instance.pk, ""))
-        if found is None:
+        cluster = self.clusters.get(self.cluster_of.get(instance.pk, ""))
+        if cluster is None:
             return UNKNOWN
         own = {int(number) for number in instance.endpoints}
-        return Reading(value=sum(broker.broker_id in own for broker in found.silent))
+        return Reading(value=sum(broker.broker_id in own for broker in cluster.silent))
 
 
 def read(rules: Sequence[AlertRule], now: datetime) -> Figures:
-    """All that these rules need."""
+    """Reads all figures that these rules need."""
     now_ms = int(now.timestamp() * MS_PER_S)
     of_kind = {kind: {rule.instance_id or "" for rule in rules if rule.kind == kind} for kind in AlertKind}
     instances = Instance.objects.in_bulk({rule.instance_id for rule in rules if rule.instance_id})
@@ -129,8 +129,8 @@ def read(rules: Sequence[AlertRule], now: datetime) -> Figures:
 
 def _used_bytes(instance_ids: set[str], now_ms: int) -> dict[str, int]:
     oldest_ms = now_ms - int(STORAGE_KNOWN_FOR.total_seconds()) * MS_PER_S
-    found = storage_history.latest_of(instance_ids) if instance_ids else {}
-    return {each: used for each, (at_ms, used) in found.items() if at_ms >= oldest_ms}
+    samples = storage_history.latest_of(instance_ids) if instance_ids else {}
+    return {each: used for each, (at_ms, used) in samples.items() if at_ms >= oldest_ms}
 
 
 def _lags(instance_ids: set[str], now_ms: int) -> dict[str, dict[str, Latest]]:
@@ -138,12 +138,12 @@ def _lags(instance_ids: set[str], now_ms: int) -> dict[str, dict[str, Latest]]:
 
 
 def _delays_known(cluster_ids: set[str], now: datetime) -> dict[str, datetime]:
-    found = delays.known_until(cluster_ids) if cluster_ids else {}
-    return {each: at for each, at in found.items() if now - at <= DELAYS_KNOWN_FOR}
+    known = delays.known_until(cluster_ids) if cluster_ids else {}
+    return {each: at for each, at in known.items() if now - at <= DELAYS_KNOWN_FOR}
 
 
 def _delayed(windows: set[tuple[str, int]], ends: Mapping[str, datetime]) -> dict[tuple[str, int], int]:
-    """How many of the last whole minutes had a client that was delayed."""
+    """Returns the number of delayed minutes in each window of whole minutes."""
     if not windows:
         return {}
     asked = sorted(windows)
@@ -155,7 +155,7 @@ def _delayed(windows: set[tuple[str, int]], ends: Mapping[str, datetime]) -> dic
 
 
 def _clusters(cluster_ids: set[str], now: datetime) -> dict[str, ClusterMap]:
-    """Of those that somebody looked at a moment ago."""
+    """Returns the clusters with a recent sample."""
     clusters = Cluster.objects.in_bulk(cluster_ids) if cluster_ids else {}
     result = {}
     for cluster_id, (at, answers) in cluster_overview.kept(clusters.values()).items() if clusters else ():

@@ -1,6 +1,6 @@
-"""Rules begin or end to fire: the rows, webhooks and mails are written in the caller's transaction, all or none.
+"""Beginning and end of firings: rows, webhooks and mails are written in the caller's transaction.
 
-A rule has one firing at most that is open, and each of its two ends is told once: rows that are unique say so.
+A rule has at most one open firing, and each beginning and end is notified once; unique rows ensure this.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from billing.webhooks.services import News, publish_all
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """A rule that is locked has held since `pending_at` and fires; `value` in the unit of its kind."""
+    """Start of a firing of a locked rule, whose condition has held since `pending_at`; `value` in the unit
+    of its kind.
+    """
 
     rule: AlertRule
     value: int
@@ -25,7 +27,7 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What is open of a rule that is locked ends; `value` in the unit of its kind, where it is known."""
+    """End of the open firing of a locked rule; `value` in the unit of its kind, if it is known."""
 
     rule: AlertRule
     why: FiringEnd
@@ -33,18 +35,18 @@ class Ending:
 
 
 def begin(beginnings: Sequence[Beginning], now: datetime) -> list[AlertFiring]:
-    """Without those whose rule has a firing that is open already, and was told. A handful of queries, however many."""
-    rules = [each.rule.pk for each in beginnings]
+    """Creates firings for rules without an open one, with a constant number of queries."""
+    rules = [beginning.rule.pk for beginning in beginnings]
     open_of = set(AlertFiring.objects.filter(rule_id__in=rules, resolved_at=None).values_list("rule_id", flat=True))
-    begun = [_firing(each, now) for each in beginnings if each.rule.pk not in open_of]
+    begun = [_firing(beginning, now) for beginning in beginnings if beginning.rule.pk not in open_of]
     AlertFiring.objects.bulk_create(begun)
     _tell(begun, WebhookEvent.ALERT_FIRING, NoticeKind.FIRING, now)
     return begun
 
 
 def end(endings: Sequence[Ending], now: datetime) -> list[AlertFiring]:
-    """Without those of whose rule no firing is open."""
-    by_rule = {each.rule.pk: each for each in endings}
+    """Ends the open firings of the rules; rules without one are ignored."""
+    by_rule = {ending.rule.pk: ending for ending in endings}
     still_open = AlertFiring.objects.select_for_update(of=("self",)).select_related("tenant")
     ended = list(still_open.filter(rule_id__in=by_rule, resolved_at=None).order_by("pk"))
     for firing in ended:
@@ -56,12 +58,12 @@ def end(endings: Sequence[Ending], now: datetime) -> list[AlertFiring]:
 
 
 def forget(firings: Iterable[str]) -> int:
-    """With their notices; returns how many."""
+    """Deletes firings with their notices and returns the number of deleted firings."""
     return AlertFiring.objects.filter(pk__in=list(firings)).delete()[1].get("billing.AlertFiring", 0)
 
 
 def payload(firing: AlertFiring) -> dict[str, Any]:
-    """What webhooks are told; times in ISO 8601."""
+    """Returns the webhook payload of a firing; times in ISO 8601."""
     return {
         "id": firing.pk, "rule_id": firing.rule_id, "rule_name": firing.rule_name, "kind": firing.kind,
         "instance_id": firing.instance_id, "group_id": firing.group_id, "topic": firing.topic,
@@ -73,10 +75,10 @@ def payload(firing: AlertFiring) -> dict[str, Any]:
 
 
 def _tell(firings: Sequence[AlertFiring], event: WebhookEvent, kind: NoticeKind, now: datetime) -> None:
-    """Operators' rules have no webhooks."""
-    publish_all([News(each.tenant, event, payload(each)) for each in firings if each.tenant is not None], now)
+    """Publishes events and mail notices. Operators' rules have no webhooks."""
+    publish_all([News(firing.tenant, event, payload(firing)) for firing in firings if firing.tenant is not None], now)
     MailNotice.objects.bulk_create(
-        MailNotice(tenant=each.tenant, kind=kind, firing=each, created_at=now, next_at=now) for each in firings
+        MailNotice(tenant=firing.tenant, kind=kind, firing=firing, created_at=now, next_at=now) for firing in firings
     )
 
 

@@ -1,4 +1,4 @@
-"""What alert rules take at most: of a tenant, of a turn, of a mailbox."""
+"""Limits of alert rules per tenant, evaluation and mailbox."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ WINDOW_MINUTES_MAX: Final = 60
 PERCENT_MAX: Final = 100
 LAG_MAX: Final = 10**15
 
-# Evaluated in one turn, those first that were evaluated longest ago; a turn begins no batch after so long.
+# Maximum number of rules of one evaluation, least recently evaluated first; after TURN_S no further batch is started.
 RULES_PER_TURN_MAX: Final = 100_000
 RULES_PER_BATCH: Final = 250
 TURN_S: Final = 40.0
-# A figure that is older is not known.
+# Maximum age of samples; an older figure is unknown.
 STORAGE_KNOWN_FOR: Final = timedelta(minutes=6)
 DELAYS_KNOWN_FOR: Final = timedelta(minutes=3)
 CLUSTER_KNOWN_FOR: Final = timedelta(seconds=30)
@@ -30,14 +30,14 @@ CLUSTER_KNOWN_FOR: Final = timedelta(seconds=30)
 FIRINGS_KEPT_FOR: Final = timedelta(days=90)
 FORGOTTEN_AT_ONCE_MAX: Final = 5_000
 
-# Mails of a tenant about alerts, and about budgets; and both to one address, which may be a member of many tenants.
+# Mails of a tenant about alerts and about budgets, and both to one address, which may belong to several tenants.
 ALERT_MAILS_PER_TENANT_AND_HOUR_MAX: Final = 12
 BUDGET_MAILS_PER_TENANT_AND_HOUR_MAX: Final = 12
 MAILS_PER_ADDRESS_AND_HOUR_MAX: Final = 30
 
 
 def publish() -> None:
-    """Put what a tenant can run into under `/limits`; called once from `AppConfig.ready`."""
+    """Registers the limits that tenants can reach for `/limits`; called once from `AppConfig.ready`."""
     register(
         Limit("alert_rules_per_tenant_max", ALERT_RULES_PER_TENANT_MAX, "rules", "Alert rules of one tenant."),
         Limit("alert_rule_minutes_max", FOR_MINUTES_MAX, "minutes", "How long a rule may wait before it fires."),

@@ -1,4 +1,4 @@
-"""Mails of alerts: one for all that a tenant, or the operators, are to be told at a time."""
+"""Mails about alerts: one mail for all that a tenant, or the operators, are notified of at a time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from billing.models import AlertFiring, FiringEnd, MailNotice, NoticeKind
 from tenants import mails
 from tenants.choices import Role
 
-# Who works with instances.
+# Roles that work with instances.
 MAILED_ROLES = (Role.OWNER, Role.ADMIN, Role.DEVELOPER)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One alert in a mail. Its words are made when the mail is, in the language of who reads it."""
+    """One alert in a mail. Its text is translated when the mail is rendered, into the reader's language."""
 
     firing: AlertFiring
     is_resolved: bool
@@ -28,7 +28,7 @@ class Line:
 
     @property
     def ended(self) -> str:
-        """Why it is over, and the figure then."""
+        """Reason for the end of the firing; empty while it is open."""
         return str(FiringEnd(self.firing.ended_by).label) if self.firing.ended_by else ""
 
     @property
@@ -37,10 +37,10 @@ class Line:
 
 
 def send(notices: Sequence[MailNotice], is_last: bool = False) -> outbox.Sent:
-    """Sends one mail of notices that are of one tenant, or of operators alone, oldest first."""
+    """Sends one mail about notices of one tenant, or of operators, oldest first."""
     tenant = notices[0].tenant
     lines = [
-        Line(each.firing, each.kind == NoticeKind.RESOLVED) for each in notices if each.firing is not None
+        Line(notice.firing, notice.kind == NoticeKind.RESOLVED) for notice in notices if notice.firing is not None
     ]  # fmt: skip
     people = outbox.operators() if tenant is None else outbox.members_of(tenant, MAILED_ROLES)
     firing = sum(not line.is_resolved for line in lines)

@@ -1,4 +1,4 @@
-"""Writes: rules of a tenant, and of operators. What they come to is written by `evaluating`."""
+"""Writes: alert rules of tenants and operators. Their state is written by `evaluating`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.models import Tenant
 
 CHANGEABLE = ("name", "threshold", "for_minutes", "window_minutes", "group_id", "topic", "is_enabled")
-# What makes another rule of it: its evaluation begins anew.
+# Changing one of these restarts the evaluation.
 DECISIVE = tuple(name for name in CHANGEABLE if name != "name")
 SHOWN = ("name", "kind", *DECISIVE)
 EVALUATED = ("state", "state_since", "held_ms", "value", "is_unknown", "evaluated_at")
@@ -39,7 +39,9 @@ LARGEST = {
 
 @transaction.atomic
 def create_rule(*, acting: Actor, instance: Instance, name: str, kind: str, threshold: int, **given: Any) -> AlertRule:
-    """Raises `QuotaExceeded`, `Conflict`, `Invalid`. `instance` was fetched for the actor."""
+    """Creates a rule about an instance that was fetched for the actor. Raises `QuotaExceeded`, `Conflict`,
+    `Invalid`.
+    """
     _require(acting, kind)
     tenant = Tenant.objects.select_for_update().get(pk=access.tenant_of(acting).pk)
     if AlertRule.objects.filter(tenant=tenant).count() >= ALERT_RULES_PER_TENANT_MAX:
@@ -58,7 +60,7 @@ def create_rule(*, acting: Actor, instance: Instance, name: str, kind: str, thre
 
 @transaction.atomic
 def change_rule(*, acting: Actor, rule: AlertRule, changes: Mapping[str, Any]) -> AlertRule:
-    """`rule` is locked. What decides when it fires begins anew with another value; a firing that is open ends."""
+    """Changes a locked rule. A changed condition restarts the evaluation and ends an open firing."""
     _require(acting, rule.kind)
     before = _shown(rule)
     if changes.get("name", rule.name) != rule.name:
@@ -82,7 +84,7 @@ def change_rule(*, acting: Actor, rule: AlertRule, changes: Mapping[str, Any]) -
 
 @transaction.atomic
 def delete_rule(*, acting: Actor, rule: AlertRule) -> None:
-    """Its history stays. A firing that is open ends, and whoever was told of it is told of that. `rule` is locked."""
+    """Deletes a locked rule. An open firing ends and is notified; the history stays."""
     _require(acting, rule.kind)
     firings.end([Ending(rule, FiringEnd.DELETED, rule.value)], timezone.now())
     audit.record(acting, "alert_rule.deleted", rule, _shown(rule), None)
@@ -91,22 +93,25 @@ def delete_rule(*, acting: Actor, rule: AlertRule) -> None:
 
 @transaction.atomic
 def delete_rule_of_cluster(*, acting: Actor, rule: AlertRule) -> None:
-    """An operator's. What was told of it stays."""
-    found = AlertRule.objects.select_for_update().get(pk=rule.pk)
-    firings.end([Ending(found, FiringEnd.DELETED, found.value)], timezone.now())
-    audit.record(acting, "alert_rule.deleted", found, _shown(found), None)
-    found.delete()
+    """Deletes an operator's rule about a cluster; its firings stay."""
+    locked = AlertRule.objects.select_for_update().get(pk=rule.pk)
+    firings.end([Ending(locked, FiringEnd.DELETED, locked.value)], timezone.now())
+    audit.record(acting, "alert_rule.deleted", locked, _shown(locked), None)
+    locked.delete()
 
 
 def begin_anew(rule: AlertRule, why: FiringEnd, now: datetime) -> None:
-    """`rule` is locked; the caller saves `EVALUATED`. When it fired last is kept: a change makes it fire no sooner."""
+    """Resets the state of a locked rule; the caller saves `EVALUATED`.
+
+    `fired_at` is kept, so that a change does not make the rule fire sooner.
+    """
     firings.end([Ending(rule, why, rule.value)], now)
     rule.state, rule.state_since, rule.held_ms = AlertState.OK.value, now, 0
     rule.value, rule.is_unknown, rule.evaluated_at = None, True, None
 
 
 def _require(acting: Actor, kind: str) -> None:
-    """A rule about a group tells its lag."""
+    """Checks scopes; rules about consumer groups reveal lags, and therefore need `groups:read`."""
     access.require(acting, Scope.INSTANCES_WRITE)
     if kind == AlertKind.CONSUMER_LAG:
         access.require(acting, Scope.GROUPS_READ)

@@ -1,4 +1,4 @@
-"""Alerts that fire, as pages of instances show them."""
+"""Firing alerts for the pages of instances."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenants.choices import Scope
 
 
 def firing_alerts(acting: Actor, instance_id: str = "") -> Sequence[FiringAlert]:
-    """Alerts of the actor's tenant that fire, the latest first; those about one instance where it is named."""
+    """Returns the open firings of the actor's tenant, latest first; with `instance_id` only those of this instance."""
     if not access.permits(acting, Scope.USAGE_READ):
         return ()
     rows = billing_access.firings_of(acting).filter(resolved_at=None)

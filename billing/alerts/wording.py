@@ -1,4 +1,4 @@
-"""What is said of an alert, in the reader's language: on pages and in mails."""
+"""Texts about alerts in the reader's language, for pages and mails."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ PERCENT_KINDS = (AlertKind.STORAGE_USED, AlertKind.THROTTLED_SHARE)
 
 
 def figure(kind: str, value: int | None) -> str:
-    """With its sign; a dash where it is not known."""
+    """Formats a figure with its unit; a dash if it is unknown."""
     if value is None:
         return "—"
     return f"{value:,} %" if kind in PERCENT_KINDS else f"{value:,}"
 
 
 def condition(rule: AlertRule | AlertFiring) -> str:
-    """When the rule fires."""
+    """Describes the condition of a rule."""
     words = {
         "limit": figure(rule.kind, rule.threshold), "for": rule.for_minutes, "window": rule.window_minutes,
         "group": rule.group_id, "topic": rule.topic,
@@ -26,7 +26,7 @@ def condition(rule: AlertRule | AlertFiring) -> str:
 
 
 def happened(firing: AlertFiring) -> str:
-    """What was measured when it fired."""
+    """Describes the measured value of a firing."""
     words = {
         "of": firing.of_name, "group": firing.group_id, "topic": firing.topic, "window": firing.window_minutes,
         "value": figure(firing.kind, firing.value), "limit": figure(firing.kind, firing.threshold),

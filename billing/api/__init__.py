@@ -1,1 +1,1 @@
-"""REST of billing: plans, quotes, and an instance's usage."""
+"""REST API of billing."""

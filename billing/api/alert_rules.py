@@ -1,4 +1,4 @@
-"""`/alert-rules`: what a tenant wants to hear of, and `/alert-firings`: when it was so."""
+"""REST resources of alert rules (`/alert-rules`) and their firings (`/alert-firings`)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ KINDS = [(kind.value, kind.value) for kind in OF_TENANTS]
 
 
 class AlertRuleOut(serializers.ModelSerializer[AlertRule]):
-    """A rule and what it comes to. `threshold` and `value` are percent (`storage_used`, `throttled_share`), records
-    (`consumer_lag`) or brokers (`brokers_silent`). With `is_unknown` the last figure was not known, and `state` is that
-    of before.
+    """Alert rule with its state. `threshold` and `value` are percent (`storage_used`, `throttled_share`), records
+    (`consumer_lag`) or brokers (`brokers_silent`). If `is_unknown`, the last figure was unknown, and `state` is the
+    previous state.
     """
 
     enabled = serializers.BooleanField(source="is_enabled")
@@ -46,7 +46,9 @@ class AlertRuleOut(serializers.ModelSerializer[AlertRule]):
 
 
 class AlertFiringOut(serializers.ModelSerializer[AlertFiring]):
-    """A rule fired, as it was then: `pending_at` it reached the threshold. Without `resolved_at` it fires still."""
+    """Firing of a rule with the settings of that time. The figure reached the threshold at `pending_at`. Without
+    `resolved_at` it is still firing.
+    """
 
     class Meta:
         model = AlertFiring
@@ -119,7 +121,7 @@ class AlertRuleCollection(ApiView):
 
     @endpoint("list_alert_rules", Scope.USAGE_READ, page=AlertRuleOut)
     def get(self, request: Request) -> Response:
-        """List alert rules. Those about consumer groups are there with the scope `groups:read`."""
+        """List alert rules. Rules about consumer groups are included with the scope `groups:read`."""
         return self.page(access.alert_rules_of(self.actor), AlertRuleOut, order=("created_at", "id"))
 
     @endpoint(
@@ -129,9 +131,10 @@ class AlertRuleCollection(ApiView):
     def post(self, request: Request) -> Response:
         """Create an alert rule.
 
-        It is evaluated every minute. When its figure was at the threshold or above for `for_minutes`, it fires: owners,
-        admins and developers get a mail, webhooks get `alert.firing`. When the figure was below nine tenths of the
-        threshold for as long (five minutes at most), it is resolved, and they hear of that too.
+        It is evaluated every minute. It fires when its figure has been at or above the threshold for `for_minutes`:
+        owners, admins and developers get a mail, webhooks get `alert.firing`. It is resolved, with the same
+        notifications, when the figure has been below nine tenths of the threshold for as long, but at most five
+        minutes.
         """
         given = dict(self.body)
         instance = instances_access.instance(self.actor, given.pop("instance_id"))
@@ -144,7 +147,7 @@ class AlertRuleDetail(ApiView):
 
     @endpoint("get_alert_rule", Scope.USAGE_READ, returns=AlertRuleOut)
     def get(self, request: Request, rule_id: str) -> Response:
-        """Read an alert rule, with its state and its figure."""
+        """Read an alert rule with its state and its last figure."""
         return self.one(access.alert_rule(self.actor, rule_id), AlertRuleOut)
 
     @endpoint(
@@ -154,7 +157,7 @@ class AlertRuleDetail(ApiView):
     def patch(self, request: Request, rule_id: str) -> Response:
         """Change an alert rule, pause or resume it (`enabled`).
 
-        With another name it goes on; with anything else it begins anew, and what fires is resolved.
+        A new name keeps its state; any other change restarts the evaluation and resolves an open firing.
         """
         rule = access.alert_rule(self.actor, rule_id, lock=True)
         self.require_match(rule)
@@ -162,7 +165,7 @@ class AlertRuleDetail(ApiView):
 
     @endpoint("delete_alert_rule", Scope.INSTANCES_WRITE, status=204, match=True)
     def delete(self, request: Request, rule_id: str) -> Response:
-        """Delete an alert rule. What fires is resolved; its history stays in `/alert-firings`."""
+        """Delete an alert rule. An open firing is resolved; its history stays in `/alert-firings`."""
         rule = access.alert_rule(self.actor, rule_id, lock=True)
         self.require_match(rule)
         services.delete_rule(acting=self.actor, rule=rule)
@@ -174,7 +177,7 @@ class AlertRuleHistory(ApiView):
 
     @endpoint("list_firings_of_alert_rule", Scope.USAGE_READ, page=AlertFiringOut)
     def get(self, request: Request, rule_id: str) -> Response:
-        """List when the rule fired, latest first. What ended is kept for 90 days."""
+        """List the firings of a rule, latest first. Resolved firings are kept for 90 days."""
         rule = access.alert_rule(self.actor, rule_id)
         return self.page(access.firings_of_rule(rule), AlertFiringOut, order=("-fired_at", "id"))
 
@@ -184,5 +187,5 @@ class AlertFiringCollection(ApiView):
 
     @endpoint("list_alert_firings", Scope.USAGE_READ, page=AlertFiringOut)
     def get(self, request: Request) -> Response:
-        """List when any rule fired, latest first, those included that were deleted."""
+        """List the firings of all rules, latest first, including deleted rules."""
         return self.page(access.firings_of(self.actor), AlertFiringOut, order=("-fired_at", "id"))

@@ -1,4 +1,4 @@
-"""`/archives`: topics that are copied to Parquet files at an address of the tenant's."""
+"""REST resource of archives (`/archives`): topics that are copied to Parquet files at an address of the tenant."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tenants.choices import Scope
 
 
 class ArchivePartitionOut(serializers.ModelSerializer[ArchivePartition]):
-    """How far a partition is: all below `next_offset` is archived, was skipped, or was not there. `unfit_values` are
-    archived without columns.
+    """Progress of a partition: all offsets below `next_offset` are archived, skipped or missing. `unfit_values` counts
+    values archived without columns.
     """
 
     lag = serializers.IntegerField(help_text="Offsets between what is archived and the end as it was last seen.")
@@ -42,7 +42,7 @@ class ArchivePartitionOut(serializers.ModelSerializer[ArchivePartition]):
 
 
 class ArchiveOut(serializers.ModelSerializer[Archive]):
-    """A topic that is copied to Parquet files."""
+    """Archive: a topic that is copied to Parquet files."""
 
     value_schema = serializers.JSONField(allow_null=True, help_text="As it was given; null for raw values.")
 
@@ -56,7 +56,7 @@ class ArchiveOut(serializers.ModelSerializer[Archive]):
 
 
 class ArchiveDetailOut(ArchiveOut):
-    """With its progress."""
+    """Archive with the progress of its partitions."""
 
     partitions = ArchivePartitionOut(many=True)
 
@@ -65,7 +65,7 @@ class ArchiveDetailOut(ArchiveOut):
 
 
 class ArchiveFileOut(serializers.ModelSerializer[ArchiveFile]):
-    """A file that counts; `path` is below the archive's folder."""
+    """File that belongs to the archive; `path` is relative to the archive's folder."""
 
     class Meta:
         model = ArchiveFile
@@ -154,8 +154,8 @@ class ArchiveCollection(ApiView):
     def post(self, request: Request) -> Response:
         """Create an archive.
 
-        Every `interval_minutes` the records that are new are copied, each once, to Parquet files by the hour of their
-        timestamps. It reads as a client of the instance (`penstock-archive`), within its bandwidth and quotas.
+        Every `interval_minutes` new records are copied, each exactly once, to Parquet files by the hour of their
+        timestamps. The archive reads as a client of the instance (`penstock-archive`), within its bandwidth and quotas.
         """
         given = dict(self.body)
         instance = instances_access.instance(self.actor, given.pop("instance_id"))
@@ -168,21 +168,21 @@ class ArchiveDetail(ApiView):
 
     @endpoint("get_archive", Scope.ARCHIVES_READ, returns=ArchiveDetailOut)
     def get(self, request: Request, archive_id: str) -> Response:
-        """Read an archive, with the progress of each partition."""
+        """Read an archive with the progress of each partition."""
         return self.one(access.archive(self.actor, archive_id), ArchiveDetailOut)
 
     @endpoint(
         "change_archive", Scope.ARCHIVES_WRITE, body=ArchiveChange, returns=ArchiveDetailOut, match=True, errors=(409,)
     )
     def patch(self, request: Request, archive_id: str) -> Response:
-        """Pause or resume an archive, or change its pace, policies and passwords."""
+        """Pause or resume an archive, or change its schedule, rate, policies and credentials."""
         found = access.archive(self.actor, archive_id, lock=True)
         self.require_match(found)
         return self.one(services.change(acting=self.actor, archive=found, changes=self.body), ArchiveDetailOut)
 
     @endpoint("delete_archive", Scope.ARCHIVES_WRITE, status=204, match=True)
     def delete(self, request: Request, archive_id: str) -> Response:
-        """Delete an archive. Files at an `s3:` address stay there; those at `file:` are deleted."""
+        """Delete an archive. Its files at an `s3:` address stay; files at `file:` are deleted."""
         found = access.archive(self.actor, archive_id, lock=True)
         self.require_match(found)
         services.delete(acting=self.actor, archive=found)
@@ -194,7 +194,7 @@ class ArchiveRun(ApiView):
 
     @endpoint("run_archive", Scope.ARCHIVES_WRITE, returns=ArchiveOut, errors=(409,))
     def post(self, request: Request, archive_id: str) -> Response:
-        """Run an archive within half a minute, whenever it is due."""
+        """Run an archive within half a minute, regardless of its schedule."""
         found = access.archive(self.actor, archive_id, lock=True)
         return self.one(services.run_now(acting=self.actor, archive=found), ArchiveOut)
 
@@ -204,6 +204,6 @@ class ArchiveFileCollection(ApiView):
 
     @endpoint("list_archive_files", Scope.ARCHIVES_READ, page=ArchiveFileOut)
     def get(self, request: Request, archive_id: str) -> Response:
-        """List the files that count. What else is in the folder is of a run that did not end."""
+        """List the files of an archive. Other files in its folder belong to unfinished runs."""
         found = access.archive(self.actor, archive_id)
         return self.page(access.archive_files_of(found), ArchiveFileOut, order=("id",))

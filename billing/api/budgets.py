@@ -1,4 +1,4 @@
-"""`/budgets`, and `/alerts`: what was said about them."""
+"""REST resources of budgets (`/budgets`) and their alerts (`/alerts`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenants.choices import Scope
 
 
 class BudgetOut(serializers.ModelSerializer[Budget]):
-    """An amount for each month (UTC), before tax; of one instance, or of all where `instance_id` is empty."""
+    """Monthly amount (UTC) before tax, for one instance or, if `instance_id` is empty, for all."""
 
     amount = Money()
 
@@ -38,7 +38,9 @@ class BudgetChange(StrictSerializer):
 
 
 class AlertOut(serializers.ModelSerializer[BudgetAlert]):
-    """A mark of a budget was passed. `mark` is a percentage; 0: the forecast exceeds the budget."""
+    """Alert: a threshold of a budget was passed. `mark` is a percentage; 0 means that the forecast exceeds
+    the budget.
+    """
 
     amount = Money()
     spent = Money()
@@ -65,7 +67,7 @@ class BudgetCollection(ApiView):
         """Create a budget.
 
         Owners, admins and finance get a mail when 50, 80 and 100 % of it are spent in a month, and when the forecast
-        exceeds it. A budget stops nothing.
+        exceeds it. A budget does not stop anything.
         """
         budget = services.create_budget(acting=self.actor, **self.body)
         return self.one(budget, BudgetOut, status=201, location=f"{API_ROOT}/budgets/{budget.pk}")
@@ -81,14 +83,14 @@ class BudgetDetail(ApiView):
 
     @endpoint("change_budget", Scope.BILLING_WRITE, body=BudgetChange, returns=BudgetOut, match=True, errors=(409,))
     def patch(self, request: Request, budget_id: str) -> Response:
-        """Change a budget's name or amount. With another amount its marks are said anew."""
+        """Change a budget's name or amount. A new amount resets its alerts of the month."""
         budget = access.budget(self.actor, budget_id, lock=True)
         self.require_match(budget)
         return self.one(services.change_budget(acting=self.actor, budget=budget, changes=self.body), BudgetOut)
 
     @endpoint("delete_budget", Scope.BILLING_WRITE, status=204, match=True)
     def delete(self, request: Request, budget_id: str) -> Response:
-        """Delete a budget. What was said about it stays."""
+        """Delete a budget. Its alerts stay."""
         budget = access.budget(self.actor, budget_id, lock=True)
         self.require_match(budget)
         services.delete_budget(acting=self.actor, budget=budget)
@@ -100,5 +102,5 @@ class AlertCollection(ApiView):
 
     @endpoint("list_alerts", Scope.BILLING_READ, page=AlertOut)
     def get(self, request: Request) -> Response:
-        """List what was said about budgets, oldest first."""
+        """List alerts about budgets, oldest first."""
         return self.page(access.alerts_of(self.tenant), AlertOut, order=("at", "id"))

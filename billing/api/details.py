@@ -1,4 +1,4 @@
-"""REST resource of billing details: what a tenant's invoices say of it, and where they are sent."""
+"""REST resource of billing details: the tenant's data on invoices and the recipients of invoices."""
 
 from __future__ import annotations
 
@@ -85,5 +85,5 @@ class BillingDetails(ApiView):
 
     @endpoint("change_billing_details", Scope.BILLING_WRITE, body=BillingDetailsChange, returns=BillingDetailsOut)
     def patch(self, request: Request) -> Response:
-        """Change billing details. They stand on the next invoices; what was issued stays as it is."""
+        """Change billing details. They apply to future invoices; issued ones do not change."""
         return self.one(details.change(acting=self.actor, changes=self.body), BillingDetailsOut)

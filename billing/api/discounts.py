@@ -1,4 +1,4 @@
-"""`/discounts`: what is off a tenant's bills, and the coupons it redeems."""
+"""REST resources of discounts (`/discounts`) and of redeeming coupons."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tenants.choices import Scope
 
 
 class DiscountOut(serializers.ModelSerializer[Discount]):
-    """Off the bill of each month that begins in `[starts_at, ends_at)`: a percentage, then an amount, in the tenant's
-    currency and before tax. None: without a beginning, or an end.
+    """Discount on the bill of each month that begins in `[starts_at, ends_at)`: a percentage, then an amount in the
+    tenant's currency, before tax. A bound that is null is open.
     """
 
     amount = Money()
@@ -42,15 +42,15 @@ class DiscountCollection(ApiView):
 
     @endpoint("list_discounts", Scope.BILLING_READ, page=DiscountOut)
     def get(self, request: Request) -> Response:
-        """List discounts, those that are over included."""
+        """List discounts, including expired ones."""
         return self.page(access.discounts_of(self.tenant), DiscountOut, order=("id",))
 
     @endpoint("redeem_coupon", Scope.BILLING_WRITE, body=CouponIn, returns=DiscountOut, status=201, errors=(409, 429))
     def post(self, request: Request) -> Response:
         """Redeem a coupon.
 
-        Its discount counts from the month that runs, for as many months as the coupon says. Each tenant redeems a code
-        once. Wrong codes count against a limit a minute.
+        Its discount starts in the current month and lasts as many months as the coupon states. A tenant can redeem a
+        code once. Invalid codes count against a limit per minute.
         """
         discount = coupons.redeem(acting=self.actor, code=self.body["code"], now=timezone.now())
         return self.one(discount, DiscountOut, status=201)

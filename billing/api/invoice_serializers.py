@@ -1,4 +1,4 @@
-"""Shapes of costs and invoices in the API; amounts are strings of decimals."""
+"""Serializers of costs and invoices; amounts are strings of decimals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN_STATES = [*InvoiceState.choices, (OVERDUE, "Overdue")]
 
 
 class CostQuery(PageQuery):
-    """Which cost: `[start, end)` in full hours, by default this month (UTC) until now."""
+    """Period and grouping of costs: `[start, end)` in full hours, by default this month (UTC) until now."""
 
     start = serializers.DateTimeField(required=False)
     end = serializers.DateTimeField(required=False)
@@ -43,21 +43,21 @@ class CostQuery(PageQuery):
 
 class CostItemOut(serializers.Serializer):
     key = serializers.CharField(
-        allow_blank=True, help_text="An instance id, a day (UTC) or a name; empty: what concerns the whole account."
+        allow_blank=True, help_text="An instance id, a day (UTC) or a name; empty: costs of the whole account."
     )
     instance_id = serializers.CharField(allow_blank=True)
     amount = Money()
     bytes = serializers.IntegerField(help_text="Record-batch bytes in and out.")
     is_allocated = serializers.BooleanField(
-        help_text="An instance's cost shared out by bytes: an allocation, not a price."
+        help_text="The instance's costs divided in proportion to bytes: an allocation, not a price."
     )
     hours = serializers.IntegerField(
-        allow_null=True, help_text="Hours the instance is charged for; null where rows are not by instance."
+        allow_null=True, help_text="Charged hours of the instance; null unless grouped by instance."
     )
 
 
 class CostsOut(serializers.Serializer):
-    """Before tax. The rows of all pages sum to `total`."""
+    """Costs before tax. The rows of all pages sum to `total`."""
 
     start = serializers.DateTimeField()
     end = serializers.DateTimeField()
@@ -65,14 +65,14 @@ class CostsOut(serializers.Serializer):
     total = Money()
     unpriced = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Ids of instances that are left out: their plans have no price, and their cost is not known.",
+        help_text="Ids of instances that are omitted because their plans have no price.",
     )
     items = CostItemOut(many=True)
     next_page_token = serializers.CharField(allow_null=True)
 
 
 class TaxOut(serializers.Serializer):
-    """Tax of one rate. `base` is the sum of the lines that are taxed at it, before tax."""
+    """Tax of one rate. `base` is the sum of the lines taxed at it, before tax."""
 
     percent = serializers.DecimalField(5, 2)
     base = Money()
@@ -80,18 +80,18 @@ class TaxOut(serializers.Serializer):
 
 
 class InvoiceOut(serializers.ModelSerializer[Invoice]):
-    """An invoice or a credit note as it was issued."""
+    """Invoice or credit note as it was issued."""
 
-    tax_percent = serializers.DecimalField(5, 2, allow_null=True, help_text="Null where `taxes` has several rates.")
+    tax_percent = serializers.DecimalField(5, 2, allow_null=True, help_text="Null if `taxes` has several rates.")
     taxes = TaxOut(source="tax_sums", many=True)
     subtotal = Money()
     tax = Money()
     total = Money()
 
     state = serializers.SerializerMethodField()
-    open_amount = Money(help_text="What credit notes and payments leave of it; 0 once it is closed.")
-    from_balance = Money(help_text="What of the total the credit balance covered when it was issued.")
-    pay_url = serializers.SerializerMethodField(help_text="Where the open amount is paid; empty where nothing is open.")
+    open_amount = Money(help_text="Amount after credit notes and payments; 0 once it is closed.")
+    from_balance = Money(help_text="Part of the total that the credit balance covered at issue.")
+    pay_url = serializers.SerializerMethodField(help_text="Address to pay the open amount; empty if nothing is open.")
     kind = serializers.ChoiceField(choices=InvoiceKind.choices)
     corrects = serializers.CharField(source="corrects_id", allow_null=True)
     seller = serializers.DictField(child=serializers.CharField(allow_blank=True))
@@ -114,14 +114,14 @@ class InvoiceOut(serializers.ModelSerializer[Invoice]):
 
 
 class InvoiceLineOut(serializers.ModelSerializer[InvoiceLine]):
-    """`quantity` of `unit` at `unit_price`; `corrects` is the invoice an adjustment or a credit is about. `hours` is
-    set where terms of a month are prorated: hours the instance was on the plan.
+    """Line of an invoice: `quantity` of `unit` at `unit_price`. `corrects` is the invoice that an adjustment or a
+    credit refers to. `hours` is set where monthly terms are prorated: hours the instance was on the plan.
     """
 
     corrects = serializers.CharField(source="corrects_id", allow_null=True)
     amount = Money()
     tax_percent = serializers.DecimalField(
-        5, 2, allow_null=True, help_text="Null in lines of before: the rate of their invoice."
+        5, 2, allow_null=True, help_text="Null in old lines, which have the rate of their invoice."
     )
 
     class Meta:
@@ -144,17 +144,17 @@ class RatedLineOut(serializers.Serializer):
     unit_price = serializers.DecimalField(20, 8)
     amount = Money()
     hours = serializers.IntegerField(
-        allow_null=True, help_text="Hours the instance was on the plan, where terms of a month are prorated."
+        allow_null=True, help_text="Hours of the instance on the plan, if monthly terms are prorated."
     )
     tax_percent = serializers.DecimalField(5, 2)
 
 
 class DraftOut(serializers.Serializer):
-    """The month that runs. `forecast` is its total if everything goes on as it is."""
+    """Bill of the current month. `forecast` is its expected total if usage and sizes stay the same."""
 
     period_start = serializers.DateTimeField()
     period_end = serializers.DateTimeField()
-    until = serializers.DateTimeField(help_text="Hours that have begun are in it.")
+    until = serializers.DateTimeField(help_text="End of the charged hours; hours that have begun are included.")
     currency = serializers.CharField()
     subtotal = Money()
     tax = Money()
@@ -163,7 +163,7 @@ class DraftOut(serializers.Serializer):
     forecast = Money()
     unpriced = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Ids of instances that are left out: their plans have no price, and their cost is not known.",
+        help_text="Ids of instances that are omitted because their plans have no price.",
     )
     lines = RatedLineOut(many=True)
 
@@ -178,7 +178,7 @@ class SizeOut(serializers.Serializer):
 
 
 class LineHourOut(serializers.Serializer):
-    """An hour of a line: the sizes the instance had in it (the dearest is charged), and what it used."""
+    """Hour of a line: the sizes of the instance in it, of which the most expensive is charged, and the usage."""
 
     hour = serializers.DateTimeField()
     sizes = SizeOut(many=True)
@@ -186,7 +186,7 @@ class LineHourOut(serializers.Serializer):
     bytes_out = serializers.IntegerField()
     stored_byte_hours = serializers.DecimalField(max_digits=24, decimal_places=0, help_text="Of all replicas.")
     partition_hours = serializers.DecimalField(max_digits=20, decimal_places=6)
-    connections_peak = serializers.IntegerField(help_text="The most that were open at once.")
+    connections_peak = serializers.IntegerField(help_text="Maximum number of concurrent connections.")
 
 
 class PdfQuery(StrictSerializer):
@@ -194,7 +194,7 @@ class PdfQuery(StrictSerializer):
 
 
 class MinuteQuery(PageQuery):
-    hour = serializers.DateTimeField(help_text="The UTC hour whose minutes are wanted.")
+    hour = serializers.DateTimeField(help_text="UTC hour whose minutes are listed.")
 
 
 class UsageMinuteOut(serializers.Serializer):
@@ -210,9 +210,7 @@ class UsageMinuteOut(serializers.Serializer):
 class DifferenceOut(serializers.Serializer):
     source = serializers.ChoiceField(
         choices=("inputs", "usage", "lake"),
-        help_text=(
-            "What was worked out again: what was rated; the usage as it is known now; the reports kept in the lake."
-        ),
+        help_text=("Source of the recomputed amount: stored inputs, current usage, or reports in the lake."),
     )
     instance_id = serializers.CharField(allow_blank=True)
     plan = serializers.CharField(allow_blank=True)
@@ -222,11 +220,13 @@ class DifferenceOut(serializers.Serializer):
 
 
 class RecomputationOut(serializers.Serializer):
-    """Equal to the cent where there are no differences. What differs from usage is a line of the next invoice."""
+    """Result of recomputing an invoice; without differences it is equal to the cent. Differences from usage are
+    adjusted on the next invoice.
+    """
 
-    has_inputs = serializers.BooleanField(help_text="False for a credit note: there is nothing to work it out from.")
+    has_inputs = serializers.BooleanField(help_text="False for a credit note, which has no inputs.")
     is_equal = serializers.BooleanField(allow_null=True, help_text="Null without inputs.")
-    is_replayed = serializers.BooleanField(help_text="The lake has all of the period, and was read.")
+    is_replayed = serializers.BooleanField(help_text="True if the lake covers the period and was read.")
     lines = serializers.IntegerField()
     subtotal = Money()
     differences = DifferenceOut(many=True)

@@ -1,4 +1,4 @@
-"""`/costs` and `/invoices`: what is due so far, what was issued, what it is made of, and whether it comes out again."""
+"""REST resources of costs (`/costs`) and invoices (`/invoices`): drafts, documents, lines and recomputation."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class CostCollection(ApiView):
 
     @endpoint("get_costs", Scope.BILLING_READ, query=CostQuery, returns=CostsOut, errors=(409, 429))
     def get(self, request: Request) -> Response:
-        """Read what a period costs, before tax.
+        """Read the costs of a period before tax.
 
-        By instance or day these are prices; by topic, user or client id an instance's cost is shared out by the bytes
-        they moved. Hours are UTC.
+        Grouped by instance or day these are prices; grouped by topic, user or client id an instance's costs are divided
+        in proportion to the bytes moved. Hours are UTC.
         """
         query = self.query
         call_limits.charge_costs(self.tenant)
@@ -75,7 +75,7 @@ class InvoiceCollection(ApiView):
     def get(self, request: Request) -> Response:
         """List invoices and credit notes.
 
-        By their numbers. What is due for the month that runs is at `/invoices/draft`.
+        Ordered by issue. The bill of the current month is at `/invoices/draft`.
         """
         return self.page(access.invoices_of(self.tenant), InvoiceOut, order=("issued_at", "number"))
 
@@ -85,7 +85,7 @@ class InvoiceDraft(ApiView):
 
     @endpoint("get_invoice_draft", Scope.BILLING_READ, returns=DraftOut, errors=(409,))
     def get(self, request: Request) -> Response:
-        """Read what is due for this month so far, and its forecast."""
+        """Read the bill of the current month so far and its forecast."""
         now = timezone.now()
         try:
             found = draft(self.tenant, now)
@@ -120,7 +120,7 @@ class InvoiceDetail(ApiView):
 
 
 class PdfRenderer(BaseRenderer):
-    """Lets a caller ask for a PDF alone; the view answers by itself."""
+    """Accepts requests for PDF only; the view renders the response itself."""
 
     media_type = downloads.PDF
     format = "pdf"
@@ -137,13 +137,14 @@ class InvoicePdf(ApiView):
     def get(self, request: Request, invoice_id: str) -> HttpResponse:
         """Read an invoice as PDF.
 
-        With its first 1,000 lines; all of them are at `/invoices/{id}/lines`. 30 a minute for a tenant.
+        It contains the first 1,000 lines; all lines are at `/invoices/{id}/lines`. A tenant may request 30 documents a
+        minute.
         """
         return downloads.invoice_pdf(access.invoice(self.actor, invoice_id), self.query["language"])
 
 
 class XmlRenderer(BaseRenderer):
-    """Lets a caller ask for XML alone; the view answers by itself."""
+    """Accepts requests for XML only; the view renders the response itself."""
 
     media_type = downloads.XML
     format = "xml"
@@ -160,8 +161,9 @@ class InvoiceXml(ApiView):
     def get(self, request: Request, invoice_id: str) -> HttpResponse:
         """Read an invoice as structured data.
 
-        EN 16931 in the syntax Cross Industry Invoice, as ZUGFeRD and Factur-X have it. It needs the countries of seller
-        and buyer and the seller's tax id, as they were when it was issued. Counts as a PDF in the limit of 30 a minute.
+        EN 16931 in the syntax Cross Industry Invoice, which ZUGFeRD and Factur-X use. It requires the countries of
+        seller and buyer and the seller's tax id at the time of issue. Counts against the same limit of 30 documents a
+        minute as PDFs.
         """
         return downloads.invoice_xml(access.invoice(self.actor, invoice_id))
 
@@ -181,10 +183,10 @@ class InvoiceLineHours(ApiView):
 
     @endpoint("list_invoice_line_hours", Scope.BILLING_READ, page=LineHourOut)
     def get(self, request: Request, invoice_id: str, position: int) -> Response:
-        """List the hours a line is made of."""
+        """List the hours that a line consists of."""
         line = access.line(access.invoice(self.actor, invoice_id), position)
         return self.page_items(
-            expansion.hours_of(line), LineHourOut, key=lambda each: each.hour.isoformat()
+            expansion.hours_of(line), LineHourOut, key=lambda line_hour: line_hour.hour.isoformat()
         )  # fmt: skip
 
 
@@ -193,7 +195,7 @@ class InvoiceLineMinutes(ApiView):
 
     @endpoint("list_invoice_line_minutes", Scope.BILLING_READ, query=MinuteQuery, page=UsageMinuteOut)
     def get(self, request: Request, invoice_id: str, position: int) -> Response:
-        """List the metered minutes of one hour of a line, by topic, user, client id and direction."""
+        """List the metered minutes of one hour of a line by topic, user, client id and direction."""
         line = access.line(access.invoice(self.actor, invoice_id), position)
         rows = {f"{number:06d}": row for number, row in enumerate(expansion.minutes_of(line, self.query["hour"]))}
         result, token = pages.page_of_items(rows.items(), key=lambda item: item[0], **self._page_asked())
@@ -205,10 +207,10 @@ class InvoiceRecomputation(ApiView):
 
     @endpoint("recompute_invoice", Scope.BILLING_READ, returns=RecomputationOut, errors=(409, 429))
     def get(self, request: Request, invoice_id: str) -> Response:
-        """Work an invoice out again.
+        """Recompute an invoice.
 
-        From what was rated, from the usage as it is known now, and from the reports kept in the lake where it has all
-        of the period: equal to the cent, or each difference.
+        It is recomputed from its stored inputs, from the usage known now, and from the reports in the lake if they
+        cover the period. Returns each difference; without one it is equal to the cent.
         """
         found = access.invoice(self.actor, invoice_id)
         call_limits.charge_recomputation(self.tenant)
@@ -225,7 +227,7 @@ class InvoiceRecomputation(ApiView):
                 "is_replayed": result.is_replayed,
                 "lines": result.lines,
                 "subtotal": result.subtotal,
-                "differences": [asdict(each) for each in result.differences],
+                "differences": [asdict(difference) for difference in result.differences],
             },
             RecomputationOut,
         )

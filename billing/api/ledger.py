@@ -1,4 +1,4 @@
-"""REST resources of the ledger: what was charged, credited, paid and refunded, and what is owed."""
+"""REST resources of the ledger: charges, credits, payments and refunds, and the balances."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ class BalanceQuery(PageQuery):
 
 
 class LedgerEntryOut(serializers.ModelSerializer[LedgerEntry]):
-    """An entry. A positive `amount` raises what the tenant owes; `balance` is the sum of all entries up to it."""
+    """Entry of the ledger. A positive `amount` increases what the tenant owes; `balance` is the sum of all entries up
+    to it.
+    """
 
     kind = serializers.ChoiceField(choices=SHOWN_KINDS)
     invoice = serializers.CharField(
-        source="invoice_id", allow_null=True, help_text="The invoice that it is about; null: the credit balance."
+        source="invoice_id", allow_null=True, help_text="Invoice of the entry; null for the credit balance."
     )
     document = serializers.CharField(
         source="document_id", allow_null=True, help_text="The invoice or the credit note that was issued."
@@ -63,9 +65,9 @@ class BalanceOut(serializers.Serializer):
     """Sums of one currency: `balance` is `open_amount` less `credit`."""
 
     currency = serializers.CharField()
-    balance = Money(help_text="What the tenant owes; below zero: what it is owed.")
-    open_amount = Money(help_text="Of all open invoices.")
-    credit = Money(help_text="Used for the next invoices, or refunded by the operator.")
+    balance = Money(help_text="Amount that the tenant owes; negative if it is owed to the tenant.")
+    open_amount = Money(help_text="Sum of the open amounts of all invoices.")
+    credit = Money(help_text="Credit that pays the next invoices or is refunded by the operator.")
 
 
 class LedgerCollection(ApiView):
@@ -75,7 +77,7 @@ class LedgerCollection(ApiView):
     def get(self, request: Request) -> Response:
         """List the entries of the ledger.
 
-        Invoices, credit notes, payments, refunds and write-offs of one currency in the order in which they were posted.
+        Invoices, credit notes, payments, refunds and write-offs of one currency in posting order.
         """
         currency = self.query.get("currency", self.tenant.currency)
         return self.page(selectors.entries_of(self.tenant, currency), LedgerEntryOut, order=("id",))
@@ -86,6 +88,6 @@ class BalanceCollection(ApiView):
 
     @endpoint("list_balances", Scope.BILLING_READ, query=BalanceQuery, page=BalanceOut)
     def get(self, request: Request) -> Response:
-        """List what is owed, now or at an instant, by currency."""
+        """List balances by currency, now or at an instant."""
         found = selectors.balances(self.tenant, self.query.get("at"))
-        return self.page_items(found, BalanceOut, key=lambda each: each.currency)
+        return self.page_items(found, BalanceOut, key=lambda balance: balance.currency)

@@ -1,4 +1,4 @@
-"""Base of REST resources of money that operators use, by the permissions of the panel."""
+"""Base class of operators' REST resources about money, with the permissions of the operator panel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenants.models import Tenant
 
 
 class OperatorMoneyView(ApiView):
-    """Staff with the permissions of the panel."""
+    """View for staff with permissions of the operator panel."""
 
     tag = "Operator"
     may_read = "billing.view_plan"
@@ -25,7 +25,7 @@ class OperatorMoneyView(ApiView):
 
     @property
     def actor(self) -> Actor:
-        """In no tenant, as in the panel."""
+        """Actor without a tenant, as in the panel."""
         return replace(super().actor, tenant=None)
 
     def run_endpoint(self, declared: Endpoint, handle: Callable[[], Response]) -> Response:
@@ -37,7 +37,7 @@ class OperatorMoneyView(ApiView):
 
 
 def tenant_or_404(tenant_id: str) -> Tenant:
-    """Any tenant."""
+    """Returns any tenant by id. Raises `NotFound`."""
     found = pricing.tenant_of_id(tenant_id)
     if found is None:
         raise NotFound()

@@ -1,4 +1,4 @@
-"""Ledgers of tenants, and what operators enter in them: `/operator/tenants/{id}/ledger`, `…/refunds`,
+"""REST resources of operators about ledgers of tenants: `/operator/tenants/{id}/ledger`, `…/refunds`,
 `/operator/invoices/{id}/close`, `…/credit`.
 """
 
@@ -27,14 +27,14 @@ AMOUNT_DIGITS_MAX = 15
 
 
 class Amount(serializers.DecimalField):
-    """An amount that is entered, as a string; how many decimals it may have is its currency's."""
+    """Amount as a string; the number of decimals is limited by its currency."""
 
     def __init__(self, **kwargs: object) -> None:
         super().__init__(max_digits=AMOUNT_DIGITS_MAX, decimal_places=DIGITS_STORED_MAX, **kwargs)  # type: ignore[arg-type]
 
 
 class RefundIn(StrictSerializer):
-    """Credit that was paid back outside; nothing is transferred by this call."""
+    """Credit that was paid back outside of Penstock; this call transfers nothing."""
 
     amount = Amount()
     currency = serializers.RegexField(
@@ -46,7 +46,7 @@ class RefundIn(StrictSerializer):
 
 
 class InvoiceCloseIn(StrictSerializer):
-    """End of an open invoice."""
+    """Final state of an open invoice."""
 
     state = Choice(choices=(InvoiceState.PAID.value, InvoiceState.WRITTEN_OFF.value))
     reference = Text(min_length=1, max_length=REFERENCE_CHARS_MAX, help_text="By which payment, or why not.")
@@ -69,7 +69,7 @@ class OperatorLedgerCollection(_LedgerView):
     def get(self, request: Request, tenant_id: str) -> Response:
         """List the entries of a tenant's ledger.
 
-        Invoices, credit notes, payments, refunds and write-offs of one currency in the order in which they were posted.
+        Invoices, credit notes, payments, refunds and write-offs of one currency in posting order.
         """
         tenant = tenant_or_404(tenant_id)
         currency = self.query.get("currency", tenant.currency)
@@ -79,9 +79,9 @@ class OperatorLedgerCollection(_LedgerView):
 class OperatorBalanceCollection(_LedgerView):
     @endpoint("list_operator_balances", Scope.OPERATOR, query=BalanceQuery, page=BalanceOut, errors=(404,))
     def get(self, request: Request, tenant_id: str) -> Response:
-        """List what a tenant owes, now or at an instant, by currency."""
+        """List a tenant's balances by currency, now or at an instant."""
         found = selectors.balances(tenant_or_404(tenant_id), self.query.get("at"))
-        return self.page_items(found, BalanceOut, key=lambda each: each.currency)
+        return self.page_items(found, BalanceOut, key=lambda balance: balance.currency)
 
 
 class RefundCollection(_LedgerView):
@@ -99,7 +99,7 @@ class RefundCollection(_LedgerView):
 class OperatorInvoiceClosing(_LedgerView):
     @endpoint("close_invoice", Scope.OPERATOR, body=InvoiceCloseIn, returns=InvoiceOut, errors=(404, 409))
     def post(self, request: Request, invoice_id: str) -> Response:
-        """Close an invoice as paid, or written off. Once; what was open of it is posted to the ledger."""
+        """Close an open invoice as paid or written off. Its open amount is posted to the ledger."""
         invoice = access.any_invoice(invoice_id)
         issuing.close(
             acting=self.actor, invoice=invoice, state=InvoiceState(self.body["state"]),
@@ -116,8 +116,8 @@ class OperatorInvoiceCredit(_LedgerView):
     def post(self, request: Request, invoice_id: str) -> Response:
         """Issue a credit note of an invoice.
 
-        At its rates of tax. Credit notes of an invoice sum to it at the most; what they exceed its open amount by is
-        credit of the tenant.
+        It has the tax rates of the invoice. The credit notes of an invoice sum to at most its amount; the part that
+        exceeds its open amount becomes credit of the tenant.
         """
         made = issuing.credit(
             acting=self.actor, invoice=access.any_invoice(invoice_id), amount=self.body["amount"],

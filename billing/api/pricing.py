@@ -1,4 +1,4 @@
-"""Prices of plans, currencies and taxes of tenants, set by operators: `/operator/plans/{code}/prices`,
+"""REST resources of operators for prices, currencies and taxes: `/operator/plans/{code}/prices`,
 `/operator/tenants/{id}/currency`, `/operator/tenants/{id}/tax-changes`.
 """
 
@@ -26,7 +26,7 @@ METERS = [meter for meter, _ in PriceComponent.MEASURED]
 
 
 class ComponentOut(serializers.ModelSerializer[PriceComponent]):
-    """The price of a measured meter. Each tier is `[up to, unit price, flat fee]`."""
+    """Price of a measured meter. Each tier is `[up to, unit price, flat fee]`."""
 
     tiers = serializers.ListField(child=serializers.ListField(child=serializers.CharField(allow_null=True)))
     overage_price = UnitPrice(allow_null=True)
@@ -37,7 +37,7 @@ class ComponentOut(serializers.ModelSerializer[PriceComponent]):
 
 
 class PlanPriceOut(serializers.ModelSerializer[Price]):
-    """A price of a plan in one currency, from an instant on; that of a later instant follows it."""
+    """Price of a plan in one currency from an instant on, until a later price takes effect."""
 
     components = ComponentOut(many=True)
 
@@ -64,7 +64,7 @@ class ComponentIn(StrictSerializer):
 
 
 class PlanPriceIn(StrictSerializer):
-    """The next price of a plan, or its first one in a currency."""
+    """Next price of a plan, or its first one in a currency."""
 
     currency = Text(max_length=3, min_length=3, help_text="ISO 4217.")
     effective_from = Instant(help_text="In the future, unless it is the first price in the currency.")
@@ -90,7 +90,7 @@ class TaxChangeIn(StrictSerializer):
 
 
 class TaxChangeOut(serializers.ModelSerializer[TaxChange]):
-    """A rate of tax that is in force from an instant on, until the next change."""
+    """Tax rate in force from an instant until the next change."""
 
     class Meta:
         model = TaxChange
@@ -102,7 +102,7 @@ class PlanPriceCollection(OperatorMoneyView):
     def get(self, request: Request, plan: str) -> Response:
         """List the prices of a plan.
 
-        Those that have begun, that follow, and of all currencies.
+        Past, current and future prices in all currencies.
         """
         return self.page(pricing.prices_of(_plan(plan)), PlanPriceOut, order=("effective_from", "pk"))
 
@@ -110,10 +110,10 @@ class PlanPriceCollection(OperatorMoneyView):
     def post(self, request: Request, plan: str) -> Response:
         """Add a price to a plan.
 
-        A price that has begun is never changed, only followed by the next one.
+        A price in force is never changed, only superseded by the next one.
         """
         body: dict[str, Any] = dict(self.body)
-        components = [dict(each) for each in body.pop("components")]
+        components = [dict(component) for component in body.pop("components")]
         made = pricing.add_price(acting=self.actor, plan=_plan(plan), fields=body, components=components)
         return self.one(made, PlanPriceOut, status=201)
 
@@ -123,9 +123,9 @@ class TenantCurrency(OperatorMoneyView):
 
     @endpoint("set_tenant_currency", Scope.OPERATOR, body=CurrencyIn, returns=CurrencyOut, errors=(404, 409, 422))
     def put(self, request: Request, tenant_id: str) -> Response:
-        """Set what a tenant pays in.
+        """Set the currency of a tenant.
 
-        Before it has had an instance, an invoice, or amounts that were agreed in another currency.
+        Only before the tenant has had an instance, an invoice, or amounts agreed in another currency.
         """
         changed = pricing.set_currency(
             acting=self.actor, tenant=tenant_or_404(tenant_id), currency=self.body["currency"]
@@ -139,14 +139,14 @@ class TaxChangeCollection(OperatorMoneyView):
 
     @endpoint("list_tax_changes", Scope.OPERATOR, page=TaxChangeOut, errors=(404,))
     def get(self, request: Request, tenant_id: str) -> Response:
-        """List the rates of tax that follow the one of a tenant's billing profile."""
+        """List the changes of a tenant's tax rate after the one of its billing profile."""
         return self.page(tax.changes_of(tenant_or_404(tenant_id)), TaxChangeOut, order=("effective_from", "pk"))
 
     @endpoint("add_tax_change", Scope.OPERATOR, body=TaxChangeIn, returns=TaxChangeOut, status=201, errors=(404, 422))
     def post(self, request: Request, tenant_id: str) -> Response:
-        """Add a rate of tax that is in force from an instant on.
+        """Add a tax rate that is in force from an instant on.
 
-        Lines are taxed at the rate of their hours: a bill in whose middle the rate changes has lines of both.
+        Lines are taxed at the rate of their hours: a bill in which the rate changes has lines of both rates.
         """
         made = tax.add(acting=self.actor, tenant=tenant_or_404(tenant_id), **self.body)
         return self.one(made, TaxChangeOut, status=201)
@@ -157,7 +157,7 @@ class TaxChangeDetail(OperatorMoneyView):
 
     @endpoint("delete_tax_change", Scope.OPERATOR, status=204, errors=(404, 409))
     def delete(self, request: Request, tenant_id: str, change_id: str) -> Response:
-        """Take a rate of tax back, as long as none of its hours was invoiced."""
+        """Remove a change of the tax rate, as long as none of its hours was invoiced."""
         number = int(change_id) if change_id.isascii() and change_id.isdigit() else None
         found = tax.changes_of(tenant_or_404(tenant_id)).filter(pk=number).first()
         if found is None:

@@ -1,4 +1,4 @@
-"""Shapes of plans, quotes and usage in the API; money is a string of decimals, bytes are integers."""
+"""Serializers of plans, quotes and usage; money is a string of decimals, bytes are integers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNIT_PRICE_DECIMALS_MAX = 12
 
 
 class UnitPrice(serializers.DecimalField):
-    """A price with all decimals that it has, and at least 4."""
+    """Price with all its decimals, but at least 4."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(max_digits=24, decimal_places=UNIT_PRICE_DECIMALS_MAX, **kwargs)
@@ -36,7 +36,7 @@ class UnitPrice(serializers.DecimalField):
 
 
 class Money(serializers.DecimalField):
-    """An amount. It is written with two decimals, and with a third where it is not zero, as in KWD."""
+    """Amount with two decimals, and a third if it is not zero, as in KWD."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(max_digits=17, decimal_places=DIGITS_STORED_MAX, **kwargs)
@@ -46,7 +46,7 @@ class Money(serializers.DecimalField):
 
 
 class PriceOut(serializers.Serializer):
-    """What a plan costs from an instant on, per hour."""
+    """Hourly prices of a plan from an instant on."""
 
     currency = serializers.CharField()
     effective_from = serializers.DateTimeField()
@@ -56,7 +56,7 @@ class PriceOut(serializers.Serializer):
 
 
 class PlanOut(serializers.Serializer):
-    """A plan on sale. 1 MB = 10^6 bytes, 1 GB = 10^9 bytes."""
+    """Plan on sale. 1 MB = 10^6 bytes, 1 GB = 10^9 bytes."""
 
     code = serializers.CharField()
     name = serializers.CharField()
@@ -77,7 +77,7 @@ class PlanOut(serializers.Serializer):
 
 
 class QuoteQuery(StrictSerializer):
-    """What to price. Without a plan the smallest that can hold it is taken."""
+    """Plan and quantities to price. Without a plan the smallest one that fits is used."""
 
     plan = serializers.SlugField(required=False, max_length=32)
     bandwidth_mb_s = serializers.IntegerField(required=False, min_value=1, max_value=BANDWIDTH_MB_S_MAX)
@@ -93,8 +93,8 @@ class QuoteLineOut(serializers.Serializer):
 
 
 class QuoteOut(serializers.Serializer):
-    """A price before buying: `quantity` times `unit_price` is a line's `per_hour`, and the lines add up to `per_hour`,
-    exactly. A month is 730 hours; `per_month` is rounded once.
+    """Price before buying: `quantity` times `unit_price` is exactly a line's `per_hour`, and the lines sum exactly to
+    `per_hour`. A month is 730 hours; `per_month` is rounded once.
     """
 
     plan = serializers.CharField()
@@ -107,7 +107,7 @@ class QuoteOut(serializers.Serializer):
 
 
 class UsageQuery(PageQuery):
-    """Which usage: `[start, end)`, by default the last 24 steps including the one that runs."""
+    """Span, step and grouping of usage: `[start, end)`, by default the last 24 steps including the current one."""
 
     start = serializers.DateTimeField(required=False)
     end = serializers.DateTimeField(required=False)
@@ -151,7 +151,7 @@ class UsageItemOut(serializers.Serializer):
 
 
 class UsageOut(serializers.Serializer):
-    """Usage over a span. What happened after `complete_until` may still be on its way; null while nothing is known."""
+    """Usage of a span. Usage after `complete_until` may still be incomplete; null if nothing is known."""
 
     start = serializers.DateTimeField()
     end = serializers.DateTimeField()

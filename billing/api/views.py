@@ -1,4 +1,4 @@
-"""`/plans`, `/prices:quote` and `/instances/{id}/usage`."""
+"""REST resources of plans (`/plans`), quotes (`/prices:quote`) and usage (`/instances/{id}/usage`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PlanCollection(ApiView):
     def get(self, request: Request) -> Response:
         """List the plans on sale.
 
-        Smallest first, each with its price in force, in your tenant's currency.
+        Smallest first, each with its price in force in the currency of your tenant.
         """
         plans = selectors.with_prices(
             selectors.plans_on_sale(currency=_currency_of(self.actor)), _currency_of(self.actor)
@@ -41,7 +41,7 @@ class PriceQuote(ApiView):
     def get(self, request: Request) -> Response:
         """Quote a price before buying.
 
-        Quantities default to what the plan includes. Nothing is reserved.
+        Quantities default to the included ones of the plan. Nothing is reserved.
         """
         wanted = self.query
         plan = selectors.plan_for(
@@ -77,7 +77,7 @@ class InstanceUsage(ApiView):
 
     @endpoint("get_instance_usage", Scope.USAGE_READ, query=UsageQuery, returns=UsageOut)
     def get(self, request: Request, instance_id: str) -> Response:
-        """Read what an instance used.
+        """Read the usage of an instance.
 
         A byte counts when the leader accepted it (produce) or when it was written to the socket (consume), as
         record-batch bytes; refused produces and empty answers are free. Steps begin on UTC minutes, hours and days.
@@ -107,7 +107,7 @@ class InstanceUsage(ApiView):
 
 
 def _currency_of(actor: Actor) -> str:
-    """What the tenant pays in; who has none is told what one would begin with."""
+    """Returns the tenant's currency; without a tenant the default currency of new tenants."""
     return (actor.tenant or Tenant()).currency
 
 

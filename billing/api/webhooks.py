@@ -1,4 +1,4 @@
-"""`/webhooks`: addresses of a tenant that are told of budgets and invoices, and what was delivered to them."""
+"""REST resources of webhooks (`/webhooks`) and their deliveries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenants.choices import Scope
 
 
 class WebhookOut(serializers.ModelSerializer[WebhookEndpoint]):
-    """An address that is told of budgets and invoices."""
+    """Webhook: an address that receives events about budgets, alerts and invoices."""
 
     class Meta:
         model = WebhookEndpoint
@@ -24,7 +24,7 @@ class WebhookOut(serializers.ModelSerializer[WebhookEndpoint]):
 
 
 class WebhookMade(WebhookOut):
-    """With its secret, this once."""
+    """Webhook with its secret, which is returned only once."""
 
     secret = serializers.SerializerMethodField(help_text="It is shown this once.")
 
@@ -47,7 +47,9 @@ class WebhookChange(StrictSerializer):
 
 
 class DeliveryOut(serializers.ModelSerializer[WebhookDelivery]):
-    """One event: `id` is its `webhook-id`, `answer` the begin of what came back, or why nothing did."""
+    """Delivery of one event: `id` is its `webhook-id`, `answer` the beginning of the response or the reason of the
+    failure.
+    """
 
     payload = serializers.DictField()
 
@@ -73,10 +75,10 @@ class WebhookCollection(ApiView):
     def post(self, request: Request) -> Response:
         """Create a webhook.
 
-        It is told of `budget.alert` and of what becomes of invoices (`invoice.issued`, `.credited`, `.overdue`,
-        `.paid`, `.settled`, `.written_off`), signed as Standard Webhooks has it (`webhook-id`, `webhook-timestamp`,
-        `webhook-signature`). The answer holds the secret, once. Deliveries are tried nine times in two days; after
-        five that came to nothing the webhook is turned off.
+        It receives `budget.alert`, `alert.firing`, `alert.resolved` and events of invoices (`invoice.issued`,
+        `.credited`, `.overdue`, `.paid`, `.settled`, `.written_off`), signed by Standard Webhooks (`webhook-id`,
+        `webhook-timestamp`, `webhook-signature`). The response contains the secret, once. A delivery is tried nine
+        times in two days; after five failed deliveries in a row the webhook is turned off.
         """
         made, secret = services.create_endpoint(acting=self.actor, **self.body)
         self.secret = None if self.dry_run else secret
@@ -93,14 +95,14 @@ class WebhookDetail(ApiView):
 
     @endpoint("change_webhook", Scope.BILLING_WRITE, body=WebhookChange, returns=WebhookOut, match=True)
     def patch(self, request: Request, webhook_id: str) -> Response:
-        """Change a webhook's address, or turn it on or off. What waits is delivered when it is on."""
+        """Change a webhook's address, or turn it on or off. Pending deliveries are sent when it is on."""
         found = access.webhook(self.actor, webhook_id, lock=True)
         self.require_match(found)
         return self.one(services.change_endpoint(acting=self.actor, endpoint=found, changes=self.body), WebhookOut)
 
     @endpoint("delete_webhook", Scope.BILLING_WRITE, status=204, match=True)
     def delete(self, request: Request, webhook_id: str) -> Response:
-        """Delete a webhook, with its deliveries."""
+        """Delete a webhook with its deliveries."""
         found = access.webhook(self.actor, webhook_id, lock=True)
         self.require_match(found)
         services.delete_endpoint(acting=self.actor, endpoint=found)
@@ -112,7 +114,7 @@ class WebhookRotation(ApiView):
 
     @endpoint("rotate_webhook_secret", Scope.BILLING_WRITE, returns=WebhookMade, once=("secret",))
     def post(self, request: Request, webhook_id: str) -> Response:
-        """Make another secret. The former one signs as well for 24 hours."""
+        """Create a new secret. The previous one also signs for another 24 hours."""
         found = access.webhook(self.actor, webhook_id, lock=True)
         secret = services.rotate_secret(acting=self.actor, endpoint=found)
         self.secret = None if self.dry_run else secret
@@ -124,7 +126,7 @@ class WebhookTest(ApiView):
 
     @endpoint("test_webhook", Scope.BILLING_WRITE, returns=DeliveryOut, status=201, errors=(409,))
     def post(self, request: Request, webhook_id: str) -> Response:
-        """Send a test to a webhook."""
+        """Send a test event to a webhook."""
         found = access.webhook(self.actor, webhook_id)
         return self.one(services.send_test(acting=self.actor, endpoint=found), DeliveryOut, status=201)
 
@@ -144,6 +146,6 @@ class DeliveryAgain(ApiView):
 
     @endpoint("resend_webhook_delivery", Scope.BILLING_WRITE, returns=DeliveryOut, errors=(409,))
     def post(self, request: Request, webhook_id: str, delivery_id: str) -> Response:
-        """Send a delivery that is over again, under the same id."""
+        """Send a finished delivery again under the same id."""
         found = access.delivery(access.webhook(self.actor, webhook_id), delivery_id)
         return self.one(services.send_again(acting=self.actor, delivery=found), DeliveryOut)

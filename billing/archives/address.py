@@ -1,6 +1,6 @@
-"""Where an archive is: `file:` below a folder of the tenant's own on our disks, or `s3:` with the tenant's keys.
+"""Destination of an archive: `file:` below the tenant's folder on local disks, or `s3:` with the tenant's keys.
 
-Pure but for `open_place`, which Spark's workers call too: no setting of Django is read here.
+Pure except for `open_place`, which Spark workers also call; therefore no Django setting is read here.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 PARAMETERS: Final = frozenset({"region", "endpoint"})
 CONNECT_TIMEOUT_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 30.0
-# Neither hidden nor a way out: each part of a path begins with a letter, a digit or `_`.
+# No hidden files and no `..`: each part of a path begins with a letter, a digit or `_`.
 _PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.=-]{0,99}){0,9}\Z")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]\Z")
 _REGION: Final = re.compile(r"[a-z]{2}[a-z0-9-]{1,30}\Z")
 
 
 class AddressRefused(ValueError):
-    """An archive cannot be there. The message is for who named the address."""
+    """The address is not allowed for an archive. The message is shown to the user who entered it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """`bucket` is empty for a folder on our disks; `endpoint` is empty for AWS."""
+    """Parsed address. `bucket` is empty for a local folder; `endpoint` is empty for AWS."""
 
     path: str
     bucket: str = ""
@@ -44,30 +44,30 @@ class Address:
 
     @property
     def server(self) -> tuple[str, int]:
-        """Host and port of what speaks S3."""
+        """Host and port of the S3 server."""
         parts = urlsplit(self.endpoint)
         return (parts.hostname or f"s3.{self.region}.amazonaws.com", parts.port or HTTPS_PORT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """All that opens the place: for a task of Spark."""
+    """Everything needed to open the destination in a Spark task."""
 
     address: Address
-    # Where file: addresses of this tenant lie.
+    # Parent folder of the tenant's file: addresses.
     root: str
-    # Behind the address, the archive's own.
+    # The archive's own folder below the address.
     folder: str
     access_key_id: str = ""
     secret_access_key: str = field(default="", repr=False)
-    # What our machines may connect to because a tenant says so, and whom they trust beside the usual authorities.
+    # Networks that tenants may not or may reach, and the CA trusted in addition to the usual ones.
     refused: Networks = ()
     private: Networks = ()
     ca_file: str = ""
 
 
 def parse(url: str) -> Address:
-    """Raises `AddressRefused`."""
+    """Parses the address of an archive. Raises `AddressRefused`."""
     try:
         parts = urlsplit(url)
         parameters = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
@@ -90,21 +90,21 @@ def _folder(url: str) -> Address:
 
 
 def _bucket(bucket: str, path: str, parameters: list[tuple[str, str]]) -> Address:
-    named = dict(parameters)
-    if len(named) != len(parameters) or not named.keys() <= PARAMETERS:
+    options = dict(parameters)
+    if len(options) != len(parameters) or not options.keys() <= PARAMETERS:
         raise AddressRefused("Behind the path may be region and endpoint, once each.")
     if not _BUCKET.match(bucket):
         raise AddressRefused("The name of the bucket must be 3 to 63 lower case letters, digits and -.")
     if path and not _PATH.match(path):
         raise AddressRefused("The path must be of letters, digits and . _ = -.")
-    if not _REGION.match(named.get("region", "")):
+    if not _REGION.match(options.get("region", "")):
         raise AddressRefused("The address must name the region: s3://bucket/path?region=eu-central-1.")
-    return Address(path=path, bucket=bucket, region=named["region"], endpoint=named.get("endpoint", ""))
+    return Address(path=path, bucket=bucket, region=options["region"], endpoint=options.get("endpoint", ""))
 
 
 @contextmanager
 def open_place(store: Store) -> Iterator[LakePlace]:
-    """Raises `AddressRefused` where a folder leads out of the tenant's, `OSError`."""
+    """Opens the destination. Raises `AddressRefused` if a folder is outside the tenant's, and `OSError`."""
     address = store.address
     if address.bucket:
         host, port = address.server
@@ -115,7 +115,7 @@ def open_place(store: Store) -> Iterator[LakePlace]:
 
     root = Path(store.root)
     folder = root / address.path / store.folder
-    # A link that an operator's hand put there is no way out either.
+    # A symbolic link created by an operator must not lead outside either.
     if not folder.resolve().is_relative_to(root.resolve()):
         raise AddressRefused("The folder is not the tenant's.")
     yield LakePlace(LocalFileSystem(), str(folder))

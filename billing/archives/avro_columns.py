@@ -25,7 +25,9 @@ _LOGICAL: Final[dict[tuple[str, str], pa.DataType]] = {
 
 
 def avro_columns(schema: Any, skipped_bytes: int) -> Columns:
-    """A record of flat fields. What is nested is refused, for few bytes of it can become any amount of memory."""
+    """Returns the columns of a flat record. Nested types are refused: a few bytes of them can decode to any amount of
+    memory.
+    """
     from fastavro import parse_schema, schemaless_reader
     from fastavro.schema import SchemaParseException
 
@@ -33,14 +35,14 @@ def avro_columns(schema: Any, skipped_bytes: int) -> Columns:
         raise SchemaRefused("The schema of Avro must be of a record.")
     named: dict[str, pa.DataType] = {}
     fields = []
-    for each in schema["fields"]:
-        if not isinstance(each, dict) or "type" not in each:
+    for column in schema["fields"]:
+        if not isinstance(column, dict) or "type" not in column:
             raise SchemaRefused("A field of the record has a name and a type.")
-        name = column_name(each.get("name"), named)
-        named[name], kind = _avro_type(each["type"], name)
+        name = column_name(column.get("name"), named)
+        named[name], kind = _avro_type(column["type"], name)
         fields.append({"name": name, "type": kind})
     try:
-        # Nothing of it but what was looked at.
+        # The schema is rebuilt from the checked parts only.
         parsed = parse_schema({"type": "record", "name": "Value", "fields": fields})
     except (SchemaParseException, ValueError, TypeError, KeyError) as refusal:
         raise SchemaRefused(f"That is no schema of Avro: {str(refusal)[:200]}") from None
@@ -50,19 +52,19 @@ def avro_columns(schema: Any, skipped_bytes: int) -> Columns:
             raise Unfit("not framed")
         source = io.BytesIO(value)
         source.seek(skipped_bytes)
-        found: Any = schemaless_reader(source, parsed, None)
+        record: Any = schemaless_reader(source, parsed, None)
         if source.tell() != len(value):
             raise Unfit("more bytes than the record has")
         return tuple(
             str(each) if kind == pa.string() and each is not None else each
-            for kind, each in ((kind, found[name]) for name, kind in named.items())
+            for kind, each in ((kind, record[name]) for name, kind in named.items())
         )
 
     return Columns(fields=fields_of(named), decode=decode)
 
 
 def _avro_type(kind: Any, name: str) -> tuple[pa.DataType, Any]:
-    """The column, and the part of the schema it is made of."""
+    """Returns the column type and the checked part of the schema."""
     if isinstance(kind, list):
         others = [each for each in kind if each != "null"]
         if len(others) != 1 or len(kind) != 2 or isinstance(others[0], list):

@@ -1,6 +1,6 @@
-"""What columns of values are, of whatever they are made. Pure.
+"""Columns of values, independent of their format. Pure.
 
-A value that does not fit has no columns, whatever is wrong with it. Its bytes are archived all the same.
+A value that does not fit gets no columns, for whatever reason; its bytes are archived nevertheless.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ Row = tuple[Any, ...]
 
 
 class SchemaRefused(ValueError):
-    """No columns can be made so. The message is for who named them."""
+    """The columns are invalid. The message is shown to the user who entered them."""
 
 
 class Unfit(ValueError):
-    """A value has not what a column takes."""
+    """A value does not have the form of the columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Names and types, and what makes a row of one value: it raises whatever a decoder raises, where nothing fits."""
+    """Fields of the columns and the decoder of a value, which may raise any exception for a value that does not fit."""
 
     fields: tuple[pa.Field, ...]
     decode: Callable[[bytes], Row] | None = None
 
     def row(self, value: bytes | None) -> Row | None:
-        """None: the value does not fit, or there is none."""
+        """Returns the row of a value; None if there is no value or it does not fit."""
         if value is None or self.decode is None:
             return None
         try:
             return self.decode(value)
-        except Exception:  # whatever a decoder makes of a tenant's bytes
+        except Exception:  # decoders may raise anything for a tenant's bytes
             return None
 
     def array(self, rows: Sequence[Row | None]) -> tuple[pa.StructArray, int]:
-        """One struct a record, null where its value does not fit; and how many do not."""
+        """Returns one struct per record, null if its value does not fit, and the number of nulls."""
         try:
             return self._array(rows), sum(row is None for row in rows)
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
@@ -54,7 +54,7 @@ class Columns:
             return self._array(fitting), sum(row is None for row in fitting)
 
     def _fits(self, row: Row) -> bool:
-        """True if each value is one of its column's type; a decoder may return larger numbers than that type holds."""
+        """True if each value fits its column's type; a decoder may return larger numbers than that type holds."""
         try:
             self._array([row])
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
@@ -65,7 +65,7 @@ class Columns:
         empty = (None,) * len(self.fields)
         columns = list(zip(*(empty if row is None else row for row in rows), strict=True))
         return pa.StructArray.from_arrays(
-            [pa.array(column, type=each.type) for column, each in zip(columns, self.fields, strict=True)],
+            [pa.array(column, type=field.type) for column, field in zip(columns, self.fields, strict=True)],
             fields=list(self.fields),
             mask=pa.array([row is None for row in rows], pa.bool_()),
         )
@@ -75,7 +75,7 @@ NO_COLUMNS: Final = Columns(fields=())
 
 
 def column_name(name: Any, others: Mapping[str, Any]) -> str:
-    """Spark knows no capital letters apart."""
+    """Returns the validated name of a column, unique without regard to case, because Spark ignores case."""
     if not isinstance(name, str) or not _NAME.match(name):
         raise SchemaRefused("A column is named by 1 to 100 letters, digits, _ and -, and does not begin with a digit.")
     if name.lower() in {other.lower() for other in others}:

@@ -1,4 +1,4 @@
-"""Where a damaged batch ends: its header says so, and no client shows that. Pure."""
+"""Search for the end of a damaged batch, which its header states but no client exposes. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 
 def end_of_damage(base: int, stop: int, is_damaged: Callable[[int], bool]) -> int:
-    """The first offset behind the batch that begins at `base`, `stop` at most.
+    """Returns the first offset after the batch that begins at `base`, at most `stop`.
 
-    `is_damaged` says of an offset whether who reads from there meets that batch. It is asked as often as twice the
-    binary logarithm of the batch's records.
+    `is_damaged` returns true if a reader from this offset encounters the batch. It is called up to twice the binary
+    logarithm of the number of the batch's records.
     """
     inside, step = base, 1
     while (outside := min(base + step, stop)) < stop and is_damaged(outside):

@@ -1,6 +1,6 @@
 """Files of an archive: records of one partition by the hour of their timestamps, as Parquet.
 
-A file is named by its folder, its partition and its first offset, so a second try writes it again under the same name.
+The name of a file consists of folder, partition and first offset, so that a retry writes it under the same name.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from billing.lake.address import LakePlace
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetWriter
 
-# A sum of hashes fits into a bigint.
+# Sums of hashes are taken modulo this, so that they fit into a bigint.
 SUM_MODULUS = 2**63
 
-# Behind these come the columns of the value, if there are any, as one struct.
+# Name of the struct with the columns of the value, if there are any, after the other columns.
 RECORD = "record"
 SCHEMA = pa.schema([
     ("key", pa.binary()),
@@ -36,13 +36,13 @@ SCHEMA = pa.schema([
     ("timestamp", pa.timestamp("ms", tz="UTC")),
 ])  # fmt: skip
 
-# In files without a date: milliseconds since 1970, whatever was written.
+# Column in undated files: milliseconds since 1970, with the original value.
 TIMESTAMP_MS = "timestamp_ms"
 VALUE, OFFSET, TIMESTAMP = (SCHEMA.get_field_index(name) for name in ("value", "offset", "timestamp"))
 
-# What a record takes beside its bytes, where sizes are compared.
+# Overhead per record, for comparing sizes.
 BYTES_PER_RECORD = 64
-# What a row of columns takes in memory, beside the value it was made of.
+# Memory per column of a row, beside its value.
 BYTES_PER_COLUMN = 64
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -50,7 +50,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A file that is there, for the row that makes it count."""
+    """Completed file, as input of the row that makes it part of the archive."""
 
     path: str
     partition: int
@@ -63,13 +63,13 @@ class Written:
 
 
 def schema_of(columns: Columns, folder: Folder) -> pa.Schema:
-    """What the files of an archive have. Those without a date have the timestamps as they were written as well."""
+    """Returns the schema of the files. Undated files also contain the original timestamps."""
     schema = SCHEMA.append(pa.field(RECORD, pa.struct(columns.fields))) if columns.fields else SCHEMA
     return schema.append(pa.field(TIMESTAMP_MS, pa.int64())) if folder == UNDATED else schema
 
 
 def file_path(folder: Folder, partition: int, first_offset: int, generation: int = 0) -> str:
-    """Files of a topic that was made anew under its name are numbered: its offsets begin again."""
+    """Returns the path of a file. Files of a recreated topic have a generation, because its offsets restart."""
     suffix = f"-{generation}" if generation else ""
     return f"{folder.path}/{partition:05}-{first_offset:020}{suffix}.parquet"
 
@@ -83,16 +83,16 @@ class FileName(NamedTuple):
 
 
 def parsed(path: str) -> FileName | None:
-    """Parses the name of a file, finished or not. Returns None for a name that no archive gives."""
+    """Parses the name of a file, finished or not; None for a name that archives do not use."""
     name = path.rpartition("/")[2].removeprefix(".").removesuffix(".new").removesuffix(".parquet")
     numbers = name.split("-")
-    if not 2 <= len(numbers) <= 3 or not all(each.isdecimal() for each in numbers):
+    if not 2 <= len(numbers) <= 3 or not all(number.isdecimal() for number in numbers):
         return None
     return FileName(int(numbers[0]), int(numbers[1]), int(numbers[2]) if len(numbers) > 2 else 0)
 
 
 def row_sum(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """A hash of one record, to be summed."""
+    """Returns a hash of one record, to be summed."""
     parts = [b"%d %d" % (offset, timestamp_ms), *_measured(key), *_measured(value)]
     for name, each in headers:
         parts += (*_measured(name.encode()), *_measured(each))
@@ -105,7 +105,7 @@ def _measured(part: bytes | None) -> tuple[bytes, bytes]:
 
 @dataclass(slots=True)
 class _Pending:
-    """Records of one hour that wait in memory."""
+    """Buffered records of one hour."""
 
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     records: list[Row | None] = field(default_factory=list)
@@ -115,7 +115,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class _OpenFile:
-    """One file that is being written, under a name that readers of data sets pass over."""
+    """File that is being written, under a name that readers of data sets ignore."""
 
     path: str
     first_offset: int
@@ -128,10 +128,10 @@ class _OpenFile:
 
 
 class FileSet:
-    """The files of one task. `add` and then `finish`; or `abandon`.
+    """Files of one task. Call `add` for each record and then `finish`, or `abandon`.
 
-    Records wait in memory, by hour, until they are many; then it is decided in which folders they lie. Of the files
-    that are open the one that was written to longest ago is closed for another one.
+    Records are buffered by hour up to a limit, then folders are chosen. Beyond the maximum number of open files, the
+    least recently written one is closed.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class FileSet:
         self._buffered_records = 0
 
     def add(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
-        """Takes a record; the bytes it has. Offsets ascend."""
+        """Adds a record and returns its size in bytes. Offsets must ascend."""
         size = len(key or b"") + len(value or b"") + sum(len(name) + len(each or b"") for name, each in headers)
         content_sum = row_sum(offset, timestamp_ms, key, value, headers)
         pending = self._pending[hour_of(timestamp_ms)]
@@ -167,7 +167,7 @@ class FileSet:
         return size
 
     def finish(self) -> list[Written]:
-        """All of them under their names."""
+        """Closes all files under their final names and returns them."""
         self._flush()
         for file in self._open.values():
             self._close(file)
@@ -176,9 +176,9 @@ class FileSet:
         return result
 
     def abandon(self) -> None:
-        """Nothing of it is left, as far as the place lets us; the next run writes the files again."""
+        """Deletes all files as far as possible; the next run writes them again."""
         unwanted = [_unfinished(self._place.path(file.path)) for file in self._open.values()]
-        unwanted += [self._place.path(each.path) for each in self._written]
+        unwanted += [self._place.path(file.path) for file in self._written]
         for file in self._open.values():
             with contextlib.suppress(OSError):
                 file.writer.close()
@@ -190,7 +190,7 @@ class FileSet:
         self._written = []
 
     def _flush(self) -> None:
-        sizes = {hour: each.bytes + BYTES_PER_RECORD * len(each.rows) for hour, each in self._pending.items()}
+        sizes = {hour: pending.bytes + BYTES_PER_RECORD * len(pending.rows) for hour, pending in self._pending.items()}
         of_folder: dict[Folder, list[int | None]] = defaultdict(list)
         for hour, folder in placed(sizes, self._open).items():
             of_folder[folder].append(hour)
@@ -201,32 +201,32 @@ class FileSet:
 
     def _write(self, folder: Folder, parts: Sequence[tuple[int | None, _Pending]]) -> None:
         """Writes records of one folder in the order of their offsets."""
-        size = sum(each.bytes for _, each in parts)
-        undated = {row[OFFSET] for hour, each in parts if hour is None for row in each.rows}
-        rows = [row for _, each in parts for row in each.rows]
-        records = [record for _, each in parts for record in each.records]
+        size = sum(pending.bytes for _, pending in parts)
+        undated = {row[OFFSET] for hour, pending in parts if hour is None for row in pending.rows}
+        rows = [row for _, pending in parts for row in pending.rows]
+        records = [record for _, pending in parts for record in pending.records]
         if len(parts) > 1:
             order = sorted(range(len(rows)), key=lambda number: rows[number][OFFSET])
             rows = [rows[number] for number in order]
             records = [records[number] for number in order] if records else []
         file = self._file(folder, rows[0][OFFSET], size)
         columns: list[pa.Array] = [
-            pa.array(column, type=each.type)
-            for column, each in zip(zip(*(_dated(row, undated) for row in rows), strict=True), SCHEMA, strict=True)
+            pa.array(column, type=field.type)
+            for column, field in zip(zip(*(_dated(row, undated) for row in rows), strict=True), SCHEMA, strict=True)
         ]
         if self._columns.fields:
-            found, unfit = self._columns.array(records)
-            columns.append(found)
+            structs, unfit = self._columns.array(records)
+            columns.append(structs)
             without_value = sum(row[VALUE] is None for row in rows)
             file.unfit += unfit - without_value
         if folder == UNDATED:
             columns.append(pa.array([row[TIMESTAMP] for row in rows], pa.int64()))
         file.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema_of(self._columns, folder)))
         file.last_offset, file.count, file.bytes = rows[-1][OFFSET], file.count + len(rows), file.bytes + size
-        file.content_sum += sum(each.content_sum for _, each in parts)
+        file.content_sum += sum(pending.content_sum for _, pending in parts)
 
     def _file(self, folder: Folder, offset: int, size: int) -> _OpenFile:
-        """Returns the open file of the folder, which becomes the last one to be closed."""
+        """Returns the open file of the folder and marks it as the most recently written."""
         file = self._open.pop(folder, None)
         if file is not None and file.bytes and file.bytes + size > limits.FILE_BYTES_MAX:
             self._close(file)
@@ -268,7 +268,7 @@ class FileSet:
 
 
 def _dated(row: tuple[Any, ...], undated: Collection[int]) -> tuple[Any, ...]:
-    """Returns the row, without its timestamp if it is undated: not every reader can represent such a timestamp."""
+    """Returns the row, without its timestamp if it is undated, because not every reader can represent it."""
     return (*row[:TIMESTAMP], None) if row[OFFSET] in undated else row
 
 

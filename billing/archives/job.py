@@ -1,4 +1,4 @@
-"""One run of one archive: plan, read and write by Spark, commit. Writes of the tables of progress are here."""
+"""One run of one archive: plan, read and write by Spark, commit. The progress tables are written here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-# The points of a run at which a fault test may stop the process, in order.
+# Points of a run at which a fault test may stop the process, in order.
 POINTS = ("planned", "written", "counted", "committed")
 _ANEW = (
     "The topic was deleted and made again: what was not archived of the old one is gone. Set on_gap to skip, and the"
@@ -35,12 +35,12 @@ _ANEW = (
 
 
 class OffsetsMoved(Exception):
-    """The stored offsets are not those the run was planned from: somebody else advanced them. Nothing was written."""
+    """The stored offsets are not those the run was planned from: another run advanced them. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """What one run did. `caught_up`: all that was there when it began is archived, and nothing is the matter."""
+    """Result of one run. `caught_up` is true if everything that existed at its start is archived without errors."""
 
     records: int
     files: int
@@ -57,12 +57,12 @@ def run(
     *,
     at_point: Callable[[str], None] | None = None,
 ) -> RunReport:
-    """Everything between the stored offsets and the last stable offsets of now, within the limits of a task.
+    """Archives everything between the stored offsets and the current last stable offsets, within the limits of a task.
 
-    `make_session` is called only where there is something to read. `at_point` is told each of `POINTS`.
+    `make_session` is called only if there is something to read. `at_point` is called with each of `POINTS`.
 
     Raises:
-        OffsetsMoved: see there.
+        OffsetsMoved: another run advanced the offsets.
     """
     reached = at_point or (lambda _point: None)
     try:
@@ -95,21 +95,21 @@ def run(
             return note_failure(archive, now, str(stop))
         _commit(archive, results, now, reached)
         reached("committed")
-    errors = [*troubles.values(), *(each.error for each in results if each.error)]
+    errors = [*troubles.values(), *(result.error for result in results if result.error)]
     report = RunReport(
-        records=sum(file.rows for each in results for file in each.files),
-        files=sum(len(each.files) for each in results),
-        caught_up=not errors and all(each.reached == each.range.stop for each in results),
+        records=sum(file.rows for result in results for file in result.files),
+        files=sum(len(result.files) for result in results),
+        caught_up=not errors and all(result.reached == result.range.stop for result in results),
         error=errors[0] if errors else "",
     )
-    return _note(archive, now, report, sum(each.bytes_read for each in results))
+    return _note(archive, now, report, sum(result.bytes_read for result in results))
 
 
 def _swept_rows(archive: Archive, store: Store) -> dict[int, ArchivePartition]:
-    """How far each partition is. Of a run that was killed, files that no row names are deleted first.
+    """Returns the progress of each partition, after deleting files of a killed run that no row names.
 
     Raises:
-        OSError: the place does not answer.
+        OSError: the destination does not answer.
     """
     rows = _rows(archive)
     if dirty := {number: row.next_offset for number, row in rows.items() if row.planned_end is not None}:
@@ -124,11 +124,11 @@ def _rows(archive: Archive) -> dict[int, ArchivePartition]:
 
 @transaction.atomic
 def _follow_topic(archive: Archive, rows: Mapping[int, ArchivePartition], topic: TopicState) -> bool:
-    """Notes the id of the topic that has the name now. Progress belongs to a topic id: offsets of a topic that was made
-    anew begin again. Returns True if rows changed.
+    """Stores the id of the topic that currently has the name. Returns True if rows changed.
 
-    Offsets that were seen of the deleted topic and not archived count as missed. An archive that skips gaps goes on
-    with the new topic from its beginning; another one waits until it is set to skip them.
+    Progress belongs to a topic id, because offsets of a recreated topic restart. Known offsets of the deleted topic
+    that were not archived count as missed. An archive that skips gaps continues with the new topic from its beginning;
+    any other archive waits until it is set to skip them.
     """
     stored = {number: row.next_offset for number, row in rows.items()}
     anew = bool(rows) and is_anew(archive.topic_id, topic.id, stored, topic.ends)
@@ -141,7 +141,7 @@ def _follow_topic(archive: Archive, rows: Mapping[int, ArchivePartition], topic:
         log.warning("archive_topic_anew", archive_id=archive.pk, generation=archive.topic_generation)
         behind = Greatest(F("end_offset") - F("next_offset"), 0)
         missed = Case(When(is_of_deleted=True, then=0), default=behind)
-        # Files of a run that was killed are swept by now.
+        # Files of a killed run are already swept.
         ArchivePartition.objects.filter(archive=archive).update(
             missed_offsets=F("missed_offsets") + missed, is_of_deleted=True, end_offset=0, planned_end=None
         )
@@ -156,7 +156,7 @@ def _follow_topic(archive: Archive, rows: Mapping[int, ArchivePartition], topic:
 
 
 def _note_ends(archive: Archive, topic: TopicState) -> None:
-    """Notes the ends of a new topic, of which nothing is archived yet."""
+    """Stores the ends of a recreated topic, of which nothing is archived yet."""
     for number, (_, stop) in topic.ends.items():
         ArchivePartition.objects.update_or_create(
             archive=archive, partition=number, defaults={"end_offset": stop, "is_of_deleted": True, "error": _ANEW},
@@ -167,7 +167,7 @@ def _note_ends(archive: Archive, topic: TopicState) -> None:
 def _wanted(
     archive: Archive, rows: Mapping[int, ArchivePartition], available: Mapping[int, tuple[int, int]]
 ) -> tuple[list[Range], dict[int, str]]:
-    """What to read, who waits longest first, and what is the matter with partitions that are not read."""
+    """Returns the ranges to read, longest waiting first, and errors of partitions that are not read."""
     ranges: list[Range] = []
     troubles: dict[int, str] = {}
     for number, (low, stop) in available.items():
@@ -189,8 +189,8 @@ def _write_down(
     ranges: Sequence[Range],
     troubles: Mapping[int, str],
 ) -> None:
-    """The plan, before a file is written: it says which files to sweep where the run is killed."""
-    ends = {each.partition: each.stop for each in ranges}
+    """Stores the plan before any file is written: it tells which files to sweep if the run is killed."""
+    ends = {range_.partition: range_.stop for range_ in ranges}
     ArchivePartition.objects.bulk_create(
         [
             ArchivePartition(
@@ -207,42 +207,45 @@ def _write_down(
 
 @transaction.atomic
 def _commit(archive: Archive, results: Sequence[TaskResult], now: datetime, reached: Callable[[str], None]) -> None:
-    """The rows of the files and the next offsets at once: from here on the files count."""
+    """Writes the rows of the files and the next offsets in one transaction; from here on the files are valid."""
     locked = Archive.objects.select_for_update().get(pk=archive.pk)
-    for each in results:
-        row = ArchivePartition.objects.filter(archive=locked, partition=each.range.partition)
-        if each.error:
-            # `planned_end` stays: what was written is swept before the next try.
-            row.update(error=each.error[:ERROR_CHARS_MAX], read_at=now)
+    for result in results:
+        row = ArchivePartition.objects.filter(archive=locked, partition=result.range.partition)
+        if result.error:
+            # `planned_end` stays, so that written files are swept before the next attempt.
+            row.update(error=result.error[:ERROR_CHARS_MAX], read_at=now)
             continue
-        if each.reached > each.range.start:
+        if result.reached > result.range.start:
             row.update(read_at=now)
-        # Not where the topic was made anew meanwhile.
-        moved = row.filter(next_offset=each.range.start - each.range.missed, is_of_deleted=False).update(
-            next_offset=each.reached, planned_end=None, error="",
-            skipped_records=F("skipped_records") + each.skipped, missed_offsets=F("missed_offsets") + each.range.missed,
-            unfit_values=F("unfit_values") + sum(file.unfit for file in each.files),
+        # Does not match if the topic was recreated meanwhile.
+        moved = row.filter(next_offset=result.range.start - result.range.missed, is_of_deleted=False).update(
+            next_offset=result.reached, planned_end=None, error="",
+            skipped_records=F("skipped_records") + result.skipped,
+            missed_offsets=F("missed_offsets") + result.range.missed,
+            unfit_values=F("unfit_values") + sum(file.unfit for file in result.files),
         )  # fmt: skip
         if not moved:
-            raise OffsetsMoved(f"{archive.pk}-{each.range.partition} is not at {each.range.start} any more")
+            raise OffsetsMoved(f"{archive.pk}-{result.range.partition} is not at {result.range.start} any more")
         ArchiveFile.objects.bulk_create([
             ArchiveFile(
                 archive=locked, path=file.path, partition=file.partition, first_offset=file.first_offset,
                 last_offset=file.last_offset, rows=file.rows, bytes=file.bytes, content_sum=file.content_sum,
             )
-            for file in each.files
+            for file in result.files
         ])  # fmt: skip
     reached("counted")
 
 
 def note_failure(archive: Archive, now: datetime, error: str) -> RunReport:
-    """Nothing was read."""
+    """Records a run that failed before reading."""
     return _note(archive, now, RunReport(records=0, files=0, caught_up=False, error=error))
 
 
 def _note(archive: Archive, now: datetime, report: RunReport, bytes_read: int = 0) -> RunReport:
-    """When it is due again: at once where there is more to read, soon where something is the matter, and never before
-    its pace allows it: one large record may be ahead of that.
+    """Stores the result and schedules the next run.
+
+    It is due immediately if there is more to read, soon after an error, and not before the configured rate allows it,
+    since one large record may exceed the rate.
     """
     minutes = archive.interval_minutes if report.caught_up else (limits.RETRY_MINUTES if report.error else 0)
     paced_s = bytes_read / archive.bytes_per_s_max if archive.bytes_per_s_max else 0.0

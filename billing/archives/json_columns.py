@@ -23,23 +23,25 @@ def json_columns(schema: Any) -> Columns:
     if not isinstance(schema, list):
         raise SchemaRefused('The columns of JSON are a list of {"name": …, "type": …}.')
     named: dict[str, tuple[pa.DataType, Convert]] = {}
-    for each in schema:
-        if not isinstance(each, dict) or each.keys() != {"name", "type"} or str(each["type"]) not in _TYPES:
+    for column in schema:
+        if not isinstance(column, dict) or column.keys() != {"name", "type"} or str(column["type"]) not in _TYPES:
             raise SchemaRefused(f"A column has a name and a type: {', '.join(_TYPES)}.")
-        named[column_name(each["name"], named)] = _TYPES[each["type"]]
+        named[column_name(column["name"], named)] = _TYPES[column["type"]]
 
     def decode(value: bytes) -> Row:
-        found = _DECODER.decode(value.decode())
-        if not isinstance(found, dict):
+        document = _DECODER.decode(value.decode())
+        if not isinstance(document, dict):
             raise Unfit("not an object")
         return tuple(
-            None if (each := found.get(name)) is None else convert(each) for name, (_, convert) in named.items()
+            None if (member := document.get(name)) is None else convert(member) for name, (_, convert) in named.items()
         )
 
     def decode_with_texts(value: bytes) -> Row:
-        found = members(value.decode())
+        document = members(value.decode())
         return tuple(
-            None if name not in found or (each := found[name])[0] is None else convert(each[convert is _text_of])
+            None
+            if name not in document or (member := document[name])[0] is None
+            else convert(member[convert is _text_of])
             for name, (_, convert) in named.items()
         )
 
@@ -51,10 +53,10 @@ def json_columns(schema: Any) -> Columns:
 
 
 def members(text: str) -> dict[str, tuple[Any, str]]:
-    """Members of an object: each value, and its text as it was written, in which no number is rounded.
+    """Returns the members of an object: each value, and its original text, in which no number is rounded.
 
     Raises:
-        Unfit, ValueError: it is no JSON, or no object.
+        Unfit, ValueError: the text is not JSON, or not an object.
     """
     at = _after_space(text, 0)
     if text[at : at + 1] != "{":
@@ -82,8 +84,8 @@ def members(text: str) -> dict[str, tuple[Any, str]]:
 
 
 def _after_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return at if found is None else found.end()
+    space = _SPACE.match(text, at)
+    return at if space is None else space.end()
 
 
 def _no_constant(name: str) -> None:
@@ -93,7 +95,7 @@ def _no_constant(name: str) -> None:
 def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise Unfit("not a string")
-    value.encode()  # half of a surrogate pair is no text
+    value.encode()  # raises for half of a surrogate pair
     return value
 
 
@@ -104,9 +106,7 @@ def _integer(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    """Decimals are rounded to the nearest double. A whole number that no double is, or one beyond them all, does not
-    fit.
-    """
+    """Returns a double. Decimals are rounded to the nearest one; integers that no double represents do not fit."""
     if type(value) not in (int, float):
         raise Unfit("not a number")
     number = float(value)
@@ -122,7 +122,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _timestamp(value: Any) -> datetime | int:
-    """ISO 8601, UTC where it names no zone, or milliseconds since 1970."""
+    """Accepts ISO 8601, in UTC unless it has an offset, or milliseconds since 1970."""
     if isinstance(value, str):
         when = datetime.fromisoformat(value)
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)
@@ -132,7 +132,7 @@ def _timestamp(value: Any) -> datetime | int:
 
 
 def _text_of(text: str) -> str:
-    """Returns the text of a value as it was written."""
+    """Returns the original text of a value."""
     return text
 
 

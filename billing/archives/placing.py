@@ -1,4 +1,4 @@
-"""Folders of an archive: which records lie in a folder of their hour, and which are few and lie with others. Pure."""
+"""Folders of an archive: assigns records to a folder of their hour or, if there are few, to a shared one. Pure."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from billing.archives import limits
 
 MS_PER_HOUR: Final = 3_600_000
 HOURS_PER_DAY: Final = 24
-# The first hour of the year 10000, which no folder can be named after.
+# First hour of the year 10000, which cannot be a folder name.
 HOURS_END: Final = int(datetime(9999, 12, 31, 23, tzinfo=UTC).timestamp()) // 3_600 + 1
-# In place of a date and an hour. They are of the types that readers infer of the others: pyarrow cannot read where all
-# are null, and where one is a word, Spark takes them all for words.
+# Placeholders for date and hour. They have the types that readers infer for the others: pyarrow cannot read a partition
+# column with only nulls, and Spark reads the column as strings if one value is a word.
 NO_DATE: Final = "0001-01-01"
 NO_HOUR: Final = "-1"
 PERCENT: Final = 100
 
 
 class Folder(NamedTuple):
-    """A day and an hour since 1970; without an hour, records of several hours of the day, and without both, of several
-    days, or of none.
+    """Day and hour since 1970. Without an hour it holds records of several hours of the day; without both, records of
+    several days or without a usable timestamp.
     """
 
     day: int | None = None
@@ -39,16 +39,17 @@ UNDATED: Final = Folder()
 
 
 def hour_of(timestamp_ms: int) -> int | None:
-    """Number of its hour since 1970; None where there is no such folder: no timestamp, before 1970, after 9999."""
+    """Returns the number of the hour since 1970; None if it has no folder: no timestamp, before 1970, after 9999."""
     hour = timestamp_ms // MS_PER_HOUR
     return hour if 0 <= hour < HOURS_END else None
 
 
 def placed(sizes: Mapping[int | None, int], opened: Collection[Folder]) -> dict[int | None, Folder]:
-    """The folder of each hour, whose records have `sizes` together and are to be written now; None: of no hour.
+    """Returns the folder of each hour. `sizes` has the bytes to be written now by hour; None stands for undated
+    records.
 
-    As long as a task has few hours, each has its own files. Of many, those that are large or already have a file
-    (`opened`) have their own. The others of a day share a file, and so do the others of many days.
+    If a task has few hours, each has its own files. Otherwise hours with many records or with a file in `opened` have
+    their own, and the other hours of a day share a file, as do the remaining days.
     """
     total = sum(sizes.values())
     hours = {hour: size for hour, size in sizes.items() if hour is not None}
@@ -67,7 +68,7 @@ def placed(sizes: Mapping[int | None, int], opened: Collection[Folder]) -> dict[
 def _own(
     sizes: Mapping[int, int], total: int, opened: Collection[Folder], folder: Callable[[int], Folder]
 ) -> dict[int, Folder]:
-    """Hours, or days, that have a folder of their own; `total` is the size of all that is written at once."""
+    """Returns hours or days with a folder of their own; `total` is the size of everything written at once."""
     wanted = {number: folder(number) for number in sizes}
     if len({*wanted.values(), *opened}) <= limits.OPEN_FILES_MAX:
         return wanted

@@ -1,4 +1,4 @@
-"""Which offsets a run reads next: pure (BAT-2, BAT-6)."""
+"""Choice of the offsets that a run reads next: pure (BAT-2, BAT-6)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Records `[start, stop)` of a partition; `missed` offsets before it are gone for good."""
+    """Records `[start, stop)` of a partition; the `missed` offsets before it are lost."""
 
     partition: int
     start: int
@@ -18,12 +18,13 @@ class Range:
 
 
 class Gap(Exception):
-    """Records that were not archived yet are gone, and the archive is not to skip them."""
+    """Records were deleted before they were archived, and the archive must not skip them."""
 
 
 def is_anew(known_id: str, topic_id: str, stored: Mapping[int, int], ends: Mapping[int, tuple[int, int]]) -> bool:
-    """True if the topic was deleted and made again: its id changed. While no id is known, stored offsets beyond the
-    ends of its logs are the sign.
+    """True if the topic was deleted and recreated, according to its id.
+
+    While no id is known, stored offsets beyond the ends of the logs indicate this.
     """
     if known_id:
         return known_id != topic_id
@@ -31,11 +32,12 @@ def is_anew(known_id: str, topic_id: str, stored: Mapping[int, int], ends: Mappi
 
 
 def next_range(partition: int, stored: int | None, low: int, stop: int, *, skips_gaps: bool) -> Range | None:
-    """What comes after `stored`, the next offset; None: nothing. A partition that was never read is read from `low`,
-    its log start offset, to `stop`, its last stable offset.
+    """Returns the range after `stored`, the next offset, or None if it is empty.
+
+    A partition that was never read is read from `low`, its log start offset, to `stop`, its last stable offset.
 
     Raises:
-        Gap: the log begins after what is wanted, or ends before it.
+        Gap: the log begins after the next offset, or ends before it.
     """
     start = low if stored is None else stored
     if low <= start <= stop:
@@ -49,25 +51,28 @@ def next_range(partition: int, stored: int | None, low: int, stop: int, *, skips
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """All tasks of a run end at `ends_s` (of the epoch); each reads at most `bytes_per_s` (None: what it is given)."""
+    """Time limit and rate of the tasks of a run: the end in seconds since 1970, and bytes per second (None:
+    unlimited).
+    """
 
     ends_s: float
     bytes_per_s: int | None = None
 
     def wait_s(self, began_s: float, now_s: float, size: int) -> float:
-        """How long who has read `size` bytes since `began_s` waits before it goes on."""
+        """Returns how long a reader of `size` bytes since `began_s` must wait before it continues."""
         return 0.0 if self.bytes_per_s is None else max(0.0, size / self.bytes_per_s - (now_s - began_s))
 
 
 def pace_of(bytes_per_s_max: int | None, ranges: int, slots: int, ends_s: float) -> Pace:
-    """Those that run at once share the pace of the archive."""
+    """Divides the rate of the archive among the tasks that run concurrently."""
     at_once = max(1, min(ranges, slots))
     return Pace(ends_s=ends_s, bytes_per_s=None if bytes_per_s_max is None else max(1, bytes_per_s_max // at_once))
 
 
 def in_turn(ranges: Sequence[Range], read_at: Mapping[int, datetime | None]) -> list[Range]:
-    """Who waits longest comes first: what was never read, and then what was read (`read_at`, by partition) before the
-    others. A run may end before the last ones have begun.
+    """Orders ranges by waiting time: partitions that were never read, then by `read_at`.
+
+    A run may end before the last ones have begun.
     """
     never = datetime.min.replace(tzinfo=UTC)
-    return sorted(ranges, key=lambda each: read_at.get(each.partition) or never)
+    return sorted(ranges, key=lambda range_: read_at.get(range_.partition) or never)

@@ -1,5 +1,6 @@
-"""Headers of records as bytes, read through librdkafka's C interface: its Python client fails at a name that is not
-UTF-8.
+"""Headers of records as bytes, read through librdkafka's C interface.
+
+The Python client fails for a header name that is not UTF-8.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-# The next record is read on to, and not sought, where it is no farther away.
+# Up to this distance the next record is reached by reading on instead of seeking.
 READ_ON_OFFSETS_MAX: Final = 1_000
 _CONSUMER: Final = 1
 _POLL_MS: Final = 200
@@ -21,11 +22,11 @@ _ERROR_CHARS: Final = 512
 
 
 class HeadersUnreadable(Exception):
-    """Nothing came, or librdkafka cannot be called."""
+    """The record did not arrive, or librdkafka cannot be called."""
 
 
 class _Message(ctypes.Structure):
-    """A record in librdkafka's public interface (`rd_kafka_message_t`)."""
+    """Record in librdkafka's public interface (`rd_kafka_message_t`)."""
 
     _fields_ = (
         ("err", c_int), ("rkt", c_void_p), ("partition", c_int32), ("payload", c_void_p), ("len", c_size_t),
@@ -34,7 +35,7 @@ class _Message(ctypes.Structure):
 
 
 class RawHeaders:
-    """Headers of single records of one partition, whose offsets ascend. Nothing is connected to before the first."""
+    """Headers of single records of one partition with ascending offsets. It connects on first use."""
 
     def __init__(self, conf: Mapping[str, Any], topic: str, partition: int, timeout_s: float) -> None:
         self._conf = conf
@@ -45,7 +46,7 @@ class RawHeaders:
         self._position: int | None = None
 
     def of(self, offset: int) -> list[tuple[bytes, bytes | None]]:
-        """Raises `HeadersUnreadable`."""
+        """Returns the headers of the record at an offset. Raises `HeadersUnreadable`."""
         library = _library()
         if self._client is None:
             self._client = _connected(library, self._conf)
@@ -114,13 +115,13 @@ def _connected(library: Any, conf: Mapping[str, Any]) -> int:
 
 @cache
 def _library() -> Any:
-    """The library that the Python client has loaded. Raises `HeadersUnreadable`."""
-    import confluent_kafka  # noqa: F401  (loads it)
+    """Returns the library that the Python client has loaded. Raises `HeadersUnreadable`."""
+    import confluent_kafka  # noqa: F401  (loads the library)
 
-    found = re.search(r"(/\S*librdkafka\S*)$", Path("/proc/self/maps").read_text(), re.MULTILINE)
-    if found is None:
+    path = re.search(r"(/\S*librdkafka\S*)$", Path("/proc/self/maps").read_text(), re.MULTILINE)
+    if path is None:
         raise HeadersUnreadable("librdkafka is part of its Python client")
-    library = ctypes.CDLL(found[1])
+    library = ctypes.CDLL(path[1])
     for name, result, *arguments in (
         ("rd_kafka_conf_new", c_void_p),
         ("rd_kafka_conf_destroy", None, c_void_p),

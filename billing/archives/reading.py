@@ -1,6 +1,6 @@
-"""What a task of Spark does: reads a range of one partition as a client of the instance, and writes its files.
+"""Task of a Spark worker: reads a range of one partition as a client of the instance, and writes its files.
 
-No setting of Django is read here: Spark's workers do not have them.
+No Django setting is read here, because Spark workers do not have them.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ POLL_S: Final = 0.2
 AHEAD_BYTES_MIN: Final = 65_536
 AHEAD_BYTES_MAX: Final = 4_194_304
 END: Final = "end"
-# A name that is not UTF-8 is an exception that the client forgets to raise. Called in this way it is raised here, and
-# not by whatever is called next.
+# For a name that is not UTF-8, the client sets an exception without raising it. Called this way, it is raised here and
+# not by the next unrelated call.
 _HEADERS: Final = methodcaller("headers")
-# Of a client that is there for few records.
+# Settings of a client that reads few records.
 _AHEAD_OF_FEW: Final = {"queued.max.messages.kbytes": 1_024, "fetch.message.max.bytes": 65_536}
-# Settings of any client, by how their names begin.
+# Prefixes of settings that any client needs.
 _OF_CONNECTIONS: Final = ("bootstrap.", "client.id", "security.", "sasl.", "ssl.", "log_level")
 _SILENT: Final = "Nothing came of partition {}: the instance is throttled or silent."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """How a tenant's topic is read: `conf` is what a client of the instance's own address is set to, `value_format` and
-    `value_schema` say which columns are made of values. `generation` counts topics that were made anew under the name.
+    """Access to a tenant's topic.
+
+    `conf` are the settings of a client of the instance, `value_format` and `value_schema` determine the columns of
+    values. `generation` counts recreations of the topic under its name.
     """
 
     topic: str
@@ -50,8 +52,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What became of a range: all of `[start, reached)` is in `files`, or was skipped; `bytes_read` of records. With an
-    `error` nothing is; where the time was over before anything came, `reached` is `start`.
+    """Result of a range: all of `[start, reached)` is in `files` or was skipped; `bytes_read` counts bytes of records.
+
+    With an `error` there are no files; if the time ended before any record arrived, `reached` is `start`.
     """
 
     range: Range
@@ -64,18 +67,20 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damaged:
-    """Offsets `[start, stop)` are of a batch whose checksum or compression is wrong."""
+    """Offsets `[start, stop)` of a batch with a wrong checksum or compression."""
 
     start: int
     stop: int
 
 
 class Stopped(Exception):
-    """The range cannot be read on. The message is for the tenant."""
+    """The range cannot be read further. The message is shown to the tenant."""
 
 
 def consumer_conf(bootstrap: str, security: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a consumer that sees committed records alone, by explicit offsets, and joins no group."""
+    """Returns settings of a consumer that reads committed records only, by explicit offsets, without
+    joining a group.
+    """
     return {
         **security,
         "bootstrap.servers": bootstrap,
@@ -88,11 +93,11 @@ def consumer_conf(bootstrap: str, security: Mapping[str, Any]) -> dict[str, Any]
         "enable.partition.eof": True,
         "auto.offset.reset": "error",
         "check.crcs": True,
-        # Where a damaged batch ends is found by asking some times.
+        # The end of a damaged batch is found by repeated fetches.
         "fetch.error.backoff.ms": 50,
         "allow.auto.create.topics": False,
         "log_level": 3,
-        # Memory of a task beside its buffers.
+        # Memory of a task in addition to its buffers.
         "queued.max.messages.kbytes": 16_384,
         "fetch.message.max.bytes": AHEAD_BYTES_MAX,
     }
@@ -100,37 +105,37 @@ def consumer_conf(bootstrap: str, security: Mapping[str, Any]) -> dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """A topic as it is now. `ends` has (log start offset, last stable offset) of every partition that has a leader."""
+    """Current state of a topic. `ends` has (log start offset, last stable offset) of every partition with a leader."""
 
     id: str
     ends: Mapping[int, tuple[int, int]]
 
 
 def topic_state(source: Source) -> TopicState:
-    """Raises `Stopped`: there is no such topic, or the client gets no answer."""
+    """Reads the state of the topic. Raises `Stopped` if it does not exist or the instance does not answer."""
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     try:
-        found = _described(source)
-        # Not before: brokers count failed logins of an address, and each client tries again and again.
+        description = _described(source)
+        # Created only now: brokers count failed logins of an address, and each client retries continuously.
         consumer = Consumer(dict(source.conf))
         try:
             ends = {
                 partition.id: consumer.get_watermark_offsets(
                     TopicPartition(source.topic, partition.id), timeout=limits.METADATA_TIMEOUT_S, cached=False
                 )
-                for partition in sorted(found.partitions, key=lambda each: each.id)
+                for partition in sorted(description.partitions, key=lambda partition: partition.id)
                 if partition.leader is not None and partition.leader.id >= 0
             }
         finally:
             consumer.close()
     except KafkaException as trouble:
         raise _stopped(trouble) from trouble
-    return TopicState(id=str(found.topic_id), ends=ends)
+    return TopicState(id=str(description.topic_id), ends=ends)
 
 
 def topic_id_of(source: Source) -> str:
-    """The id of the topic that has the name now. Raises `Stopped`."""
+    """Returns the id of the topic that currently has the name. Raises `Stopped`."""
     from confluent_kafka import KafkaException
 
     try:
@@ -144,7 +149,7 @@ def _described(source: Source) -> Any:
     from confluent_kafka.admin import AdminClient
 
     conf = {name: value for name, value in source.conf.items() if name.startswith(_OF_CONNECTIONS)}
-    client = AdminClient(conf)  # it must outlive the question
+    client = AdminClient(conf)  # it must outlive the request
     described = client.describe_topics(TopicCollection([source.topic]), request_timeout=limits.METADATA_TIMEOUT_S)
     return described[source.topic].result(limits.METADATA_TIMEOUT_S * 2)
 
@@ -159,7 +164,7 @@ def _stopped(trouble: Any) -> Stopped:
 
 
 def archive_range(source: Source, store: address.Store, pace: Pace, wanted: Range) -> TaskResult:
-    """Never raises: what is the matter with one partition keeps no other waiting (BAT-5)."""
+    """Archives a range. Never raises: an error of one partition must not delay the others (BAT-5)."""
     if time.time() >= pace.ends_s:
         return TaskResult(range=wanted, reached=wanted.start)
     try:
@@ -181,7 +186,7 @@ def archive_range(source: Source, store: address.Store, pace: Pace, wanted: Rang
 
 
 def _copy(source: Source, pace: Pace, wanted: Range, files: FileSet) -> tuple[int, int, int]:
-    """The offset that was reached, how many records were skipped, and the bytes of the others."""
+    """Returns the offset that was reached, the number of skipped records and the bytes of the others."""
     raw_headers = RawHeaders(dict(source.conf) | _AHEAD_OF_FEW, source.topic, wanted.partition, limits.STALLED_S)
     try:
         return _copy_with(source, pace, wanted, files, raw_headers)
@@ -220,24 +225,25 @@ def _copy_with(
 
 
 def headers_of(message: Any, raw_headers: RawHeaders) -> Headers:
-    """Names and values. In a name that is not UTF-8, the bytes that are not are written `\\xff`.
+    """Returns header names and values. Bytes of a name that are not UTF-8 are written as `\\xff`.
 
     Raises:
-        HeadersUnreadable: see there.
+        HeadersUnreadable: the record cannot be read through librdkafka.
     """
     try:
         return _HEADERS(message) or ()
     except (SystemError, UnicodeDecodeError):
-        found = raw_headers.of(int(message.offset()))
-    return [(name.decode(errors="backslashreplace"), value) for name, value in found]
+        raw = raw_headers.of(int(message.offset()))
+    return [(name.decode(errors="backslashreplace"), value) for name, value in raw]
 
 
 def _messages(source: Source, pace: Pace, wanted: Range) -> Iterator[Any]:
-    """Records below the range's end, `Damaged` for a batch that cannot be read, and `END` when there are no more: what
-    lies before the end may be of aborted transactions. Without `END` the time was over.
+    """Yields records below the range's end, `Damaged` for an unreadable batch, and `END` when there are no more.
+
+    Offsets before the end may belong to aborted transactions. Without `END` the time limit was reached.
 
     Raises:
-        Stopped: nothing came.
+        Stopped: no record arrived in time.
     """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -274,7 +280,7 @@ def _is_damage(failure: Any) -> bool:
 
 
 def _damaged(source: Source, consumer: Any, wanted: Range, base: int) -> Damaged:
-    """A client that meets a damaged batch stays before it. Raises `Stopped`."""
+    """Returns the extent of a damaged batch; the client does not advance beyond it by itself. Raises `Stopped`."""
     from confluent_kafka import TopicPartition
 
     if not source.skips_bad:
@@ -291,7 +297,7 @@ def _damaged(source: Source, consumer: Any, wanted: Range, base: int) -> Damaged
 
 
 def _ahead(pace: Pace) -> dict[str, int]:
-    """Who keeps a pace has no more fetched than a second of it: that counts against the instance's bandwidth too."""
+    """Limits prefetching of a rate-limited reader to one second, since it counts against the instance's bandwidth."""
     if pace.bytes_per_s is None:
         return {}
     ahead_bytes = max(AHEAD_BYTES_MIN, min(AHEAD_BYTES_MAX, pace.bytes_per_s))

@@ -1,4 +1,4 @@
-"""Which archives are due, and how each is read and written: as a client of its instance, to its own address."""
+"""Selection of archives that are due, and their execution as a client of their instance to their own address."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ MECHANISM = "SCRAM-SHA-512"
 
 
 def run_due(make_session: Callable[[], SparkSession], now: datetime) -> int:
-    """Returns the number of runs. Of each cluster one archive at a time, fair by tenant: the next one is of the tenant
-    whose archives were run longest ago. After `RUN_S` nothing more is begun: bills wait for the same worker.
+    """Runs archives that are due and returns the number of runs.
+
+    Each cluster has one run at a time, fair by tenant: the next archive belongs to the tenant whose archives were run
+    longest ago. After `RUN_S` no further run is started, because the usage pipeline shares the worker.
     """
     ends_s = time.monotonic() + limits.RUN_S
     bring_forward(now)
@@ -44,7 +46,7 @@ def run_due(make_session: Callable[[], SparkSession], now: datetime) -> int:
 
 
 def _clusters(now: datetime) -> list[str | None]:
-    """Clusters with archives that are due, first the one whose first tenant was served longest ago."""
+    """Returns clusters with archives that are due, ordered by the tenant that was served longest ago."""
     rows = set(_due(now).order_by().values_list("instance__placement__cluster_id", "tenant_id"))
     places = {tenant: at for at, tenant in enumerate(queues.in_turn(Queue.ARCHIVES, {tenant for _, tenant in rows}))}
     return list(dict.fromkeys(cluster for cluster, _ in sorted(rows, key=lambda row: places[row[1]])))
@@ -55,8 +57,9 @@ def _due(now: datetime) -> QuerySet[Archive]:
 
 
 def bring_forward(now: datetime) -> int:
-    """Archives that wait for their time, though their topic has taken what they are to run after; how many there were.
-    What was taken is what the minutes of usage say.
+    """Makes archives due whose topic received `run_after_bytes` since the last run, and returns their number.
+
+    The received bytes are those in the minute rows of usage.
     """
     taken = (
         UsageMinute.objects.filter(
@@ -99,7 +102,7 @@ def _run_cluster(make_session: Callable[[], SparkSession], cluster_id: str | Non
 
 
 def _next_of(cluster_id: str | None, now: datetime, done: Collection[str]) -> Archive | None:
-    """The archive that has waited longest of the tenant that was served longest ago."""
+    """Returns the longest waiting archive of the tenant that was served longest ago."""
     due = _due(now).filter(instance__placement__cluster_id=cluster_id).exclude(pk__in=done)
     tenants = queues.in_turn(Queue.ARCHIVES, set(due.order_by().values_list("tenant_id", flat=True)))
     if not tenants:
@@ -109,7 +112,7 @@ def _next_of(cluster_id: str | None, now: datetime, done: Collection[str]) -> Ar
 
 
 def run_one(make_session: Callable[[], SparkSession], archive: Archive, now: datetime, **options: Any) -> job.RunReport:
-    """What is the matter with one archive is noted there, and keeps no other waiting."""
+    """Runs one archive. Its errors are stored in its row and do not affect other archives."""
     nothing = job.RunReport(records=0, files=0, caught_up=False, error="")
     try:
         if archive.state == ArchiveState.DELETING:
@@ -122,18 +125,18 @@ def run_one(make_session: Callable[[], SparkSession], archive: Archive, now: dat
         return job.run(make_session, archive, source_of(archive), store_of(archive), now, **options)
     except (Stopped, address.AddressRefused, outbound.OutboundFailed) as stop:
         return job.note_failure(archive, now, str(stop))
-    except Exception as failure:  # also what Spark makes of its own troubles
+    except Exception as failure:  # including exceptions of Spark
         log.error("archive_broken", archive_id=archive.pk, reason=type(failure).__name__)
         return job.note_failure(archive, now, "The archive could not be run. It is tried again.")
 
 
 def source_of(archive: Archive) -> Source:
-    """Raises `Stopped`: no route of the instance lets the archive in."""
+    """Returns the access to the topic. Raises `Stopped` if no route of the instance admits the archive."""
     instance = Instance.objects.prefetch_related("routes").get(pk=archive.instance_id)
     if instance.current_phase not in REACHABLE:
         raise Stopped(f"The instance is {instance.phase}.")
     for route in instance.routes_in_order:
-        # A host that the tenant named may be anybody's, also one inside our network.
+        # A host that the tenant configured may be any machine, including one in the internal network.
         if route.bootstrap_servers and not route.advertised_host and _opens(route, archive.username):
             return Source(
                 topic=archive.topic,
@@ -165,10 +168,10 @@ def _security(route: Route, archive: Archive) -> dict[str, Any]:
 
 
 def store_of(archive: Archive) -> address.Store:
-    """Raises `AddressRefused`, `OutboundFailed`."""
-    found = require_allowed(archive.url)
+    """Returns the destination. Raises `AddressRefused`, `OutboundFailed`."""
+    parsed_address = require_allowed(archive.url)
     return address.Store(
-        address=found,
+        address=parsed_address,
         root=str(settings.ARCHIVE_ROOT / archive.tenant_id) if settings.ARCHIVE_ROOT else "",
         folder=f"{archive.pk}/{archive.topic}",
         access_key_id=archive.access_key_id,
@@ -180,22 +183,22 @@ def store_of(archive: Archive) -> address.Store:
 
 
 def require_allowed(url: str) -> address.Address:
-    """What can be told of an address without asking anybody. Raises `AddressRefused`."""
-    found = address.parse(url)
-    if not found.bucket and not settings.ARCHIVE_ROOT:
+    """Checks an address without any network access. Raises `AddressRefused`."""
+    parsed_address = address.parse(url)
+    if not parsed_address.bucket and not settings.ARCHIVE_ROOT:
         raise address.AddressRefused("There are no archives on the disks here. Name a bucket: s3://.")
-    if found.endpoint:
+    if parsed_address.endpoint:
         try:
-            target = outbound.target_of(found.endpoint)
+            target = outbound.target_of(parsed_address.endpoint)
         except outbound.OutboundFailed as refusal:
             raise address.AddressRefused(f"The endpoint is refused. {refusal}") from None
         if target.path != "/":
             raise address.AddressRefused("The endpoint must have no path.")
-    return found
+    return parsed_address
 
 
 def opened(sealed: str) -> str:
-    """Raises `Stopped`."""
+    """Decrypts a secret. Raises `Stopped`."""
     try:
         return cipher().decrypt(sealed.encode()).decode() if sealed else ""
     except InvalidToken:
@@ -203,9 +206,9 @@ def opened(sealed: str) -> str:
 
 
 def on_our_disks(tenant: Tenant) -> tuple[int, int]:
-    """Bytes and files of all the tenant's archives there."""
-    found = ArchiveFile.objects.filter(archive__tenant=tenant, archive__url__startswith="file:")
-    sums = found.aggregate(bytes=Sum("bytes"), files=Count("pk"))
+    """Returns bytes and files of all the tenant's archives on local disks."""
+    files = ArchiveFile.objects.filter(archive__tenant=tenant, archive__url__startswith="file:")
+    sums = files.aggregate(bytes=Sum("bytes"), files=Count("pk"))
     return sums["bytes"] or 0, sums["files"]
 
 
@@ -223,13 +226,13 @@ def _require_room(archive: Archive) -> None:
 
 
 def _end(archive: Archive) -> None:
-    """There is nothing to read any more; the files stay."""
+    """Ends an archive whose instance was deleted; its files stay."""
     Archive.objects.filter(pk=archive.pk, state=ArchiveState.ACTIVE).update(state=ArchiveState.ENDED, error="")
     log.info("archive_ended", archive_id=archive.pk, instance_id=archive.instance_id)
 
 
 def _delete(archive: Archive) -> None:
-    """Files on our disks go with their archive; those at the tenant's own address stay."""
+    """Deletes an archive with its files on local disks; files at the tenant's own address stay."""
     if archive.is_on_our_disks:
         with address.open_place(replace(store_of(archive), folder=archive.pk)) as place:
             sweeping.delete_folder(place)

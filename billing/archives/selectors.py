@@ -1,4 +1,4 @@
-"""Reads of archives, for their pages. Partitions are summed by the database: an archive may have a thousand."""
+"""Reads of archives for their pages. Partitions are summed by the database, since an archive may have a thousand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenants.models import Tenant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveProgress:
-    """An archive, what it has, and what is not archived yet. `lag` counts offsets, `ends` those of the whole log."""
+    """Archive with its files and backlog. `lag` counts offsets to archive, `ends` all offsets of the log."""
 
     archive: Archive
     partitions: int = 0
@@ -32,12 +32,12 @@ class ArchiveProgress:
 
     @property
     def percent(self) -> float:
-        """Of the log as it was last seen."""
+        """Percentage of the log, as last seen, that is archived."""
         return 100.0 * (self.ends - self.lag) / self.ends if self.ends else 100.0
 
 
 def with_progress(tenant: Tenant) -> list[ArchiveProgress]:
-    """All of the tenant's, the earliest first."""
+    """Returns all archives of the tenant with their progress, oldest first."""
     return _progress(access.archives_of(tenant).select_related("instance").order_by("created_at", "id"))
 
 
@@ -46,14 +46,14 @@ def progress_of(archive: Archive) -> ArchiveProgress:
 
 
 def _progress(archives: QuerySet[Archive]) -> list[ArchiveProgress]:
-    found = list(archives)
-    sums: dict[str, dict[str, Any]] = {each.pk: {} for each in found}
-    of_files = ArchiveFile.objects.filter(archive__in=found).order_by().values("archive_id")
+    rows = list(archives)
+    sums: dict[str, dict[str, Any]] = {row.pk: {} for row in rows}
+    of_files = ArchiveFile.objects.filter(archive__in=rows).order_by().values("archive_id")
     for filed in of_files.annotate(
         files=Count("id"), all_rows=Coalesce(Sum("rows"), 0), all_bytes=Coalesce(Sum("bytes"), 0)
     ):  # fmt: skip
         sums[filed["archive_id"]] |= {"files": filed["files"], "rows": filed["all_rows"], "bytes": filed["all_bytes"]}
-    of_partitions = ArchivePartition.objects.filter(archive__in=found).order_by().values("archive_id")
+    of_partitions = ArchivePartition.objects.filter(archive__in=rows).order_by().values("archive_id")
     for row in of_partitions.annotate(
         partitions=Count("id"),
         troubled=Count("id", filter=~Q(error="")),
@@ -71,23 +71,23 @@ def _progress(archives: QuerySet[Archive]) -> list[ArchiveProgress]:
             "partitions": row["partitions"], "troubled": row["troubled"], "lag": row["behind"], "ends": row["ends"],
             "skipped": row["skipped"], "missed": row["missed"], "unfit": row["unfit"],
         }  # fmt: skip
-    return [ArchiveProgress(archive=each, **sums[each.pk]) for each in found]
+    return [ArchiveProgress(archive=row, **sums[row.pk]) for row in rows]
 
 
 def pyarrow_line(archive: Archive) -> str:
-    """Reads all of an archive into a table of pyarrow. Keys come from AWS' usual variables."""
-    found = parse(archive.url)
+    """Returns code that reads the archive into a pyarrow table. Keys come from the usual variables of AWS."""
+    parsed = parse(archive.url)
     place = _folder(archive)
-    if found.bucket:
-        endpoint = f"&endpoint_override={found.endpoint.removeprefix('https://')}" if found.endpoint else ""
-        place = f"s3://{found.bucket}/{place}?region={found.region}{endpoint}"
+    if parsed.bucket:
+        endpoint = f"&endpoint_override={parsed.endpoint.removeprefix('https://')}" if parsed.endpoint else ""
+        place = f"s3://{parsed.bucket}/{place}?region={parsed.region}{endpoint}"
     return f'import pyarrow.dataset as ds; table = ds.dataset("{place}", partitioning="hive").to_table()'
 
 
 def spark_line(archive: Archive) -> str:
-    """The same for a session of Spark, which knows a bucket by its Hadoop file system."""
-    found = parse(archive.url)
-    place = f"s3a://{found.bucket}/{_folder(archive)}" if found.bucket else _folder(archive)
+    """Returns code that reads the archive in a Spark session, which addresses buckets by its Hadoop file system."""
+    parsed = parse(archive.url)
+    place = f"s3a://{parsed.bucket}/{_folder(archive)}" if parsed.bucket else _folder(archive)
     return f'frame = spark.read.parquet("{place}")'
 
 

@@ -1,4 +1,4 @@
-"""Writes: a tenant's archives. What they copy is copied by `running`."""
+"""Writes: archives of tenants. Copying is done by `running`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ SHOWN = ("url", "state", "value_format", *(name for name in CHANGEABLE if name n
 
 @transaction.atomic
 def create(*, acting: Actor, instance: Instance, topic: str, url: str, **given: Any) -> Archive:
-    """Raises `QuotaExceeded`, `Conflict`, `Invalid`. `instance` was fetched for the actor."""
+    """Creates an archive of an instance that was fetched for the actor. Raises `QuotaExceeded`, `Conflict`,
+    `Invalid`.
+    """
     access.require(acting, Scope.ARCHIVES_WRITE)
     tenant = Tenant.objects.select_for_update().get(pk=access.tenant_of(acting).pk)
     if Archive.objects.filter(tenant=tenant).count() >= limits.ARCHIVES_PER_TENANT_MAX:
@@ -53,8 +55,9 @@ def create(*, acting: Actor, instance: Instance, topic: str, url: str, **given: 
 
 @transaction.atomic
 def change(*, acting: Actor, archive: Archive, changes: Mapping[str, Any]) -> Archive:
-    """Its pace, policies and passwords, and with `is_paused` whether it runs. `archive` is locked. Raises `Conflict`,
-    `Invalid`.
+    """Changes schedule, rate, policies and credentials of a locked archive; `is_paused` pauses or resumes it.
+
+    Raises `Conflict`, `Invalid`.
     """
     access.require(acting, Scope.ARCHIVES_WRITE)
     _require_not_ended(archive)
@@ -74,7 +77,7 @@ def change(*, acting: Actor, archive: Archive, changes: Mapping[str, Any]) -> Ar
 
 @transaction.atomic
 def run_now(*, acting: Actor, archive: Archive) -> Archive:
-    """The next look of the runner begins with it. `archive` is locked. Raises `Conflict` while it is paused."""
+    """Makes a locked archive due now. Raises `Conflict` while it is paused."""
     access.require(acting, Scope.ARCHIVES_WRITE)
     _require_not_ended(archive)
     if archive.state == ArchiveState.PAUSED:
@@ -87,7 +90,7 @@ def run_now(*, acting: Actor, archive: Archive) -> Archive:
 
 @transaction.atomic
 def delete(*, acting: Actor, archive: Archive) -> None:
-    """It is not found any more; the runner deletes its files on our disks. Those at the tenant's address stay."""
+    """Marks an archive as deleted; the runner deletes its files on local disks. Files at the tenant's address stay."""
     access.require(acting, Scope.ARCHIVES_WRITE)
     audit.record(acting, "archive.deleted", archive, {"topic": archive.topic, **_shown(archive)}, None)
     archive.state, archive.next_run_at = ArchiveState.DELETING, timezone.now()
@@ -105,10 +108,10 @@ def _require_whole(archive: Archive) -> None:
     except SchemaRefused as refusal:
         raise Invalid.at("/value_schema", str(refusal), code="schema") from None
     try:
-        found = running.require_allowed(archive.url)
+        parsed = running.require_allowed(archive.url)
     except address.AddressRefused as refusal:
         raise Invalid.at("/url", str(refusal), code="not_allowed") from None
-    if bool(found.bucket) != bool(archive.access_key_id and archive.secret_access_key):
+    if bool(parsed.bucket) != bool(archive.access_key_id and archive.secret_access_key):
         raise Invalid.at(
             "/access_key_id", gettext_noop("An address at s3: needs both keys, one at file: has none."), code="keys"
         )

@@ -1,4 +1,4 @@
-"""Files that do not count: of a run that was killed, and of archives that are deleted."""
+"""Deletion of files that are not part of an archive: of killed runs and of deleted archives."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ from billing.models import Archive, ArchiveFile
 
 
 class TooManyFiles(OSError):
-    """Somebody else's files are in the archive's folder."""
+    """The archive's folder contains unrelated files."""
 
 
 def delete_strays(archive: Archive, place: LakePlace, next_offsets: Mapping[int, int]) -> int:
-    """Deletes files of these partitions of the archive's topic, as it is now, at or above their next offsets that no
-    row names, and unfinished ones; returns how many.
+    """Deletes unfinished files and files at or above the next offsets that no row names; returns their number.
+
+    Only files of these partitions and of the topic's current generation are deleted.
 
     Raises:
-        OSError: the place does not answer.
+        OSError: the destination does not answer.
     """
     counting = set(
         ArchiveFile.objects.filter(archive=archive, partition__in=list(next_offsets)).values_list("path", flat=True)
     )
     deleted = 0
     for path in _paths(place):
-        found = parsed(path)
-        if found is None or found.partition not in next_offsets or path in counting:
+        name = parsed(path)
+        if name is None or name.partition not in next_offsets or path in counting:
             continue
-        if found.generation == archive.topic_generation and found.first_offset >= next_offsets[found.partition]:
+        if name.generation == archive.topic_generation and name.first_offset >= next_offsets[name.partition]:
             place.files.delete_file(place.path(path))
             deleted += 1
     return deleted
 
 
 def delete_folder(place: LakePlace) -> None:
-    """All of an archive; one that is not there is as good as deleted."""
+    """Deletes all files of an archive; a missing folder is not an error."""
     from pyarrow.fs import FileType
 
     if place.files.get_file_info(place.folder).type is not FileType.NotFound:
@@ -44,7 +45,7 @@ def delete_folder(place: LakePlace) -> None:
 
 
 def _paths(place: LakePlace) -> Iterator[str]:
-    """All files of days, relative to the archive's folder: one day after the other, for an archive grows for years."""
+    """Yields all files relative to the archive's folder, day by day, because an archive grows for years."""
     from pyarrow.fs import FileSelector, FileType
 
     for day in place.files.get_file_info(FileSelector(place.folder, allow_not_found=True)):

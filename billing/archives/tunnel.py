@@ -1,7 +1,7 @@
-"""The way of a task to a tenant's S3: a proxy (CONNECT) on loopback that leads to one host, and never into our network.
+"""Connection of a task to a tenant's S3: a proxy (CONNECT) on loopback to a single host outside our network.
 
-pyarrow resolves and connects by itself, and follows redirects. Here what was resolved is checked, and what was checked
-is connected to, as `tenants.outbound` does it for our own requests.
+pyarrow resolves names and follows redirects by itself. The proxy resolves and checks each address and connects to
+exactly that address, as `tenants.outbound` does for other requests.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Networks = tuple[Network, ...]
 
 
 class Tunnel:
-    """A context manager. `host` is where it leads, on `port_outside`, and to names below it (a bucket's)."""
+    """Context manager of the proxy. It leads to `host` and names below it (a bucket's), on `port_outside`."""
 
     def __init__(self, host: str, port_outside: int, *, refused: Networks, private: Networks) -> None:
         self.host, self.port_outside = host, port_outside
@@ -44,11 +44,15 @@ class Tunnel:
         self._server.server_close()
 
     def connected(self, host: str, port: int) -> socket.socket:
-        """Raises `OSError`: it does not lead there, or nobody answers."""
+        """Connects to an allowed host. Raises `OSError` if it is another host or does not answer."""
         if port != self.port_outside or not (host == self.host or host.endswith("." + self.host)):
             raise OSError("another host")
-        found = [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-        public = [each for each in dict.fromkeys(found) if is_allowed(ip_address(each), self.refused, self.private)]
+        resolved = [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+        public = [
+            address
+            for address in dict.fromkeys(resolved)
+            if is_allowed(ip_address(address), self.refused, self.private)
+        ]
         for address in public[:ADDRESSES_TRIED_MAX]:
             with contextlib.suppress(OSError):
                 return socket.create_connection((address, port), CONNECT_TIMEOUT_S)
@@ -92,7 +96,7 @@ class _Connection(socketserver.BaseRequestHandler):
 
 
 def _pump(one: Any, other: Any) -> None:
-    """Until either side ends or both are silent for `IDLE_S`."""
+    """Copies data in both directions until either side closes or both are idle for `IDLE_S`."""
     while ready := select.select([one, other], [], [], IDLE_S)[0]:
         for side in ready:
             data = side.recv(AT_ONCE_BYTES)

@@ -1,4 +1,4 @@
-"""How an archive reads values, and which columns that makes of them. Pure."""
+"""Formats of values and the columns of each. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from billing.archives.json_columns import json_columns
 
 RAW, JSON, AVRO, FRAMED_AVRO = "raw", "json", "avro", "framed_avro"
 
-# Confluent's wire format: a zero byte and the number of a schema, four bytes (its registry is not asked).
+# Confluent's wire format: a zero byte and a schema id of four bytes (the registry is not queried).
 FRAME_BYTES: Final = 5
 
 
 def columns_of(value_format: str, schema: Any) -> Columns:
-    """`schema` is None for `raw`; a list of `{"name", "type"}` for `json`; a schema of a record for Avro.
+    """Returns the columns of a format. `schema` is None for `raw`, a list of `{"name", "type"}` for `json`, a record
+    schema for Avro.
 
     Raises:
-        SchemaRefused: see the message.
+        SchemaRefused: the message states the reason.
     """
     if value_format == RAW:
         if schema is not None:
@@ -28,11 +29,11 @@ def columns_of(value_format: str, schema: Any) -> Columns:
     if schema is None:
         raise SchemaRefused("Name the columns.")
     try:
-        written = json.dumps(schema, allow_nan=False, ensure_ascii=False)
-        written.encode()
+        document = json.dumps(schema, allow_nan=False, ensure_ascii=False)
+        document.encode()
     except (ValueError, RecursionError):
         raise SchemaRefused("The schema is no JSON.") from None
-    if len(written) > SCHEMA_CHARS_MAX or "\\u0000" in written:
+    if len(document) > SCHEMA_CHARS_MAX or "\\u0000" in document:
         raise SchemaRefused(f"The schema has more than {SCHEMA_CHARS_MAX} characters, or one that is not allowed.")
     if value_format == JSON:
         return json_columns(schema)

@@ -1,1 +1,1 @@
-"""Budgets: who wants to hear of it when a month costs so much."""
+"""Budgets: notifications when the costs of a month reach an amount."""

@@ -1,4 +1,4 @@
-"""Writes: a tenant's budgets, and the alerts that come of them."""
+"""Writes: budgets of tenants and their alerts."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ from tenants.models import Tenant
 log = structlog.get_logger(__name__)
 
 BUDGETS_PER_TENANT_MAX = 50
-# Who may see what it costs.
+# Roles that may see costs.
 MAILED_ROLES = (Role.OWNER, Role.ADMIN, Role.FINANCE)
 CHANGEABLE = ("name", "amount")
 
 
 @transaction.atomic
 def create_budget(*, acting: Actor, name: str, amount: Decimal, instance_id: str = "") -> Budget:
-    """Raises `QuotaExceeded` when there are too many, `Invalid` for an instance that is not there or a name in use."""
+    """Creates a budget. Raises `QuotaExceeded` at the limit, and `Invalid` or `Conflict` for a bad instance or used
+    name.
+    """
     access.require(acting, Scope.BILLING_WRITE)
     tenant = Tenant.objects.select_for_update().get(pk=access.tenant_of(acting).pk)
     if Budget.objects.filter(tenant=tenant).count() >= BUDGETS_PER_TENANT_MAX:
@@ -54,7 +56,7 @@ def create_budget(*, acting: Actor, name: str, amount: Decimal, instance_id: str
 
 @transaction.atomic
 def change_budget(*, acting: Actor, budget: Budget, changes: Mapping[str, Any]) -> Budget:
-    """`budget` is locked. With another amount its marks are said anew."""
+    """Changes a locked budget. A new amount resets its alerts of the month."""
     access.require(acting, Scope.BILLING_WRITE)
     before = _shown(budget)
     if changes.get("amount", budget.amount) != budget.amount:
@@ -71,14 +73,14 @@ def change_budget(*, acting: Actor, budget: Budget, changes: Mapping[str, Any]) 
 
 @transaction.atomic
 def delete_budget(*, acting: Actor, budget: Budget) -> None:
-    """What was said about it stays."""
+    """Deletes a budget; its alerts stay."""
     access.require(acting, Scope.BILLING_WRITE)
     audit.record(acting, "budget.deleted", budget, _shown(budget), None)
     budget.delete()
 
 
 def evaluate(now: datetime) -> int:
-    """Evaluates the budgets of all tenants; returns the number of new alerts. Safe to run twice at the same time."""
+    """Evaluates the budgets of all tenants and returns the number of new alerts. Safe to run concurrently."""
     made = 0
     tenants = Tenant.objects.filter(pk__in=Budget.objects.values("tenant_id")).order_by("pk")
     for tenant in tenants.iterator(chunk_size=500):
@@ -89,30 +91,30 @@ def evaluate(now: datetime) -> int:
 
 def _evaluate_all(tenant: Tenant, now: datetime) -> int:
     try:
-        found = draft(tenant, now)
+        bills = draft(tenant, now)
     except NoPrice as missing:
         log.warning("budget_not_evaluated", tenant=tenant.pk, reason=str(missing))
         return 0
-    return sum(_evaluate(budget, found, now) for budget in Budget.objects.filter(tenant=tenant))
+    return sum(_evaluate(budget, bills, now) for budget in Budget.objects.filter(tenant=tenant))
 
 
 def spent(bill: Bill, instance_id: str) -> Decimal:
-    """Of one instance, or all of the bill before tax."""
+    """Returns the costs of one instance, or of the whole bill, before tax."""
     if not instance_id:
         return bill.subtotal
     return sum((line.amount for line in bill.lines if line.instance_id == instance_id), Decimal(0))
 
 
-def _evaluate(budget: Budget, found: Draft, now: datetime) -> int:
+def _evaluate(budget: Budget, bills: Draft, now: datetime) -> int:
     month = month_of(now).start
     said = set(
         BudgetAlert.objects.filter(budget_id=budget.pk, amount=budget.amount, month=month).values_list(
             "mark", flat=True
         )
     )
-    so_far, forecast = (spent(bill, budget.instance_id) for bill in (found.so_far, found.forecast))
+    so_far, forecast = (spent(bill, budget.instance_id) for bill in (bills.so_far, bills.forecast))
     marks = marks_passed(budget.amount, so_far, forecast, said)
-    # Of several that are passed at once the highest is worth a mail.
+    # Of several thresholds passed at once only the highest causes a mail.
     loudest = max((mark for mark in marks if mark != FORECAST), default=FORECAST)
     made = 0
     for mark in marks:
@@ -130,12 +132,12 @@ def _evaluate(budget: Budget, found: Draft, now: datetime) -> int:
                     )
                 made += 1
         except IntegrityError:
-            continue  # another run said it
+            continue  # another run reported it
     return made
 
 
 def send_mail(notices: Sequence[MailNotice], is_last: bool = False) -> outbox.Sent:
-    """Sends the mail of one alert to the members who may see cost, at verified addresses."""
+    """Sends the mail of one alert to members with verified addresses who may see costs."""
     alert = notices[0].budget_alert
     assert alert is not None
     sent = outbox.to_each(

@@ -1,4 +1,4 @@
-"""What follows when an invoice is not paid in time: reminders, then a suspension, which ends when nothing is overdue.
+"""Dunning of overdue invoices: reminders, then a suspension that ends when nothing is overdue.
 
-`decide` is pure. `services` writes.
+`decide` is pure, `services` writes.
 """

@@ -1,4 +1,4 @@
-"""What is due for an invoice that is overdue: pure."""
+"""Decisions about overdue invoices: pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NEVER = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Days after an invoice was due. 0 is never; the second reminder comes after the first one."""
+    """Days after the due date; 0 means never. The second reminder comes after the first one."""
 
     first_reminder_days: int
     second_reminder_days: int
@@ -18,17 +18,17 @@ class Terms:
 
     @property
     def reminders(self) -> list[int]:
-        """Days of each, by its number from 1 on."""
+        """Days of each reminder; reminders are numbered from 1."""
         return [days for days in (self.first_reminder_days, self.second_reminder_days) if days != NEVER]
 
 
 def reminder_due(days_overdue: int, terms: Terms, said: Collection[int]) -> int | None:
-    """The number of the reminder to send now: the latest that is due, if neither it nor a later one was sent."""
+    """Returns the number of the latest due reminder, unless it or a later one was sent already."""
     due = [number for number, days in enumerate(terms.reminders, start=1) if days_overdue >= days]
     latest = max(due, default=None)
     return latest if latest is not None and latest > max(said, default=0) else None
 
 
 def is_to_be_suspended(days_overdue: int, terms: Terms) -> bool:
-    """`days_overdue` of the invoice that is overdue for longest."""
+    """True if the tenant is to be suspended; `days_overdue` is that of the invoice that is overdue longest."""
     return terms.suspend_days != NEVER and days_overdue >= terms.suspend_days

@@ -1,5 +1,5 @@
-"""Writes: reminders of overdue invoices, and tenants suspended for them and resumed. Safe to run twice, and at the same
-time.
+"""Writes: reminders of overdue invoices, and suspension and resumption of tenants. Idempotent and safe to run
+concurrently.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ WARNING = timedelta(days=1)
 
 
 def dun(now: datetime) -> None:
-    """Reminds and suspends tenants, and resumes those that owe nothing any more. A tenant that fails is an action item
-    for operators and stops no other.
+    """Reminds and suspends tenants, and resumes those without overdue invoices.
+
+    A tenant whose processing fails becomes an action item for operators and does not stop the others.
     """
     terms = terms_in_force()
     failed: set[str] = set()
@@ -79,19 +80,22 @@ def terms_in_force() -> decide.Terms:
 
 
 def overdue_of(tenant: Tenant, now: datetime) -> list[Invoice]:
-    """The one that was due first comes first. `open_amount` is what credit notes and payments leave of it; where
-    they leave nothing, nothing is owed.
+    """Returns overdue invoices with their `open_amount`, earliest due date first; fully credited ones are
+    not overdue.
     """
-    found = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE, state=InvoiceState.ISSUED, due_at__lt=now)
-    return list(with_open_amount(found.defer("inputs")).filter(open_amount__gt=NOTHING).order_by("due_at", "pk"))
+    invoices = Invoice.objects.filter(
+        tenant=tenant, kind=InvoiceKind.INVOICE, state=InvoiceState.ISSUED, due_at__lt=now
+    )
+    return list(with_open_amount(invoices.defer("inputs")).filter(open_amount__gt=NOTHING).order_by("due_at", "pk"))
 
 
 @transaction.atomic
 def resume_if_paid(tenant: Tenant, now: datetime) -> bool:
-    """Ends the suspension that overdue invoices brought, and no other: one that an operator ended, or made for another
-    reason, is left as it is.
+    """Ends a suspension because of overdue invoices once they are paid.
+
+    A suspension that an operator ended or made for another reason is not touched.
     """
-    # As whoever suspends does it: one of the two sees what the other one made.
+    # The same lock as in `_suspend`, so that one of two concurrent transactions sees the other's result.
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     made = UnpaidSuspension.objects.filter(tenant=tenant).first()
     if made is None or overdue_of(tenant, now):
@@ -132,14 +136,16 @@ def _payload(invoice: Invoice, number: int) -> dict[str, Any]:
 
 
 def _was_reminded(invoice: Invoice, now: datetime) -> bool:
-    """A day ago at least: nobody is suspended without a word, also not for what was overdue when it was turned on."""
+    """True if a reminder was sent at least a day ago: nobody is suspended without warning, even if the
+    option is new.
+    """
     return InvoiceReminder.objects.filter(invoice=invoice, sent_at__lte=now - WARNING).exists()
 
 
 def _suspend(tenant: Tenant, terms: decide.Terms, now: datetime) -> None:
     try:
         with transaction.atomic():
-            # Whoever marks the invoice as paid at this moment waits, or is waited for.
+            # Serialises with a transaction that marks the invoice as paid.
             Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
             late = overdue_of(tenant, now)
             if not late or not decide.is_to_be_suspended((now - late[0].due_at).days, terms):
@@ -153,4 +159,4 @@ def _suspend(tenant: Tenant, terms: decide.Terms, now: datetime) -> None:
             UnpaidSuspension.objects.update_or_create(tenant=tenant, defaults={"made_at": now})
             log.warning("tenant_suspended_unpaid", tenant=tenant.pk, invoice=late[0].pk)
     except Conflict:
-        return  # it is suspended
+        return  # the tenant is already suspended

@@ -1,4 +1,4 @@
-"""When an instance of a plan with an idle stop is warned of it, and when it is stopped: pure."""
+"""Decisions about warning of an idle stop and stopping an instance: pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 NEVER: Final = 0
-# Between the mail and the stop, at least.
+# Minimum time between the mail and the stop.
 WARNED_FOR: Final = timedelta(days=1)
 
 
@@ -18,13 +18,14 @@ class Step(enum.Enum):
 
 
 def idle_since(since: datetime, last_used: datetime | None) -> datetime:
-    """`since`: when it began to run as it is, which is a use as well."""
+    """Returns the last use; `since` is when the instance entered its phase, which counts as a use."""
     return since if last_used is None else max(since, last_used)
 
 
 def step(idle: datetime, known_until: datetime, stop_days: int, warned_at: datetime | None) -> Step:
-    """What is due for an instance that nobody used since `idle`. What happened after `known_until` nobody knows yet.
-    `warned_at`: when it was warned of this time of idleness.
+    """Returns the step that is due for an instance unused since `idle`.
+
+    Usage after `known_until` is not known yet. `warned_at` is the time of the warning about this idle period.
     """
     if stop_days == NEVER:
         return Step.NOTHING

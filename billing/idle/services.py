@@ -1,6 +1,6 @@
-"""Writes: instances that nobody uses are stopped, where their plan says so. Safe to run twice, and at the same time.
+"""Writes: stops unused instances if their plan defines an idle stop. Idempotent and safe to run concurrently.
 
-A stop is a suspension that the tenant ends with one click: what is stored stays, and can be read.
+A stop is a suspension that the tenant can end with one click: stored data stays and can be read.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ SYSTEM = "idle stop"
 AT_ONCE = 500
 HOUR = timedelta(hours=1)
 MOVED = ("produce", "consume")
-# Who can make it run again.
+# Roles that may resume the instance.
 MAILED_ROLES = (Role.OWNER, Role.ADMIN, Role.DEVELOPER)
 MAILS_MAX = 20
 
 
 def watch() -> None:
-    """All running instances of plans with an idle stop."""
+    """Checks all running instances of plans with an idle stop."""
     days = dict(Plan.objects.exclude(idle_stop_days=decide.NEVER).values_list("code", "idle_stop_days"))
     running = Instance.objects.filter(plan__in=days, phase=Phase.RUNNING, suspended_for="").order_by("pk")
     remaining = running.iterator(chunk_size=AT_ONCE)
@@ -54,11 +54,11 @@ def watch() -> None:
 
 
 def last_used(instance_ids: Iterable[str]) -> Mapping[str, datetime]:
-    """By instance that moved a byte ever, the end of the last hour in which it did."""
-    found = UsageHour.objects.filter(instance_id__in=list(instance_ids), direction__in=MOVED, bytes__gt=0)
+    """Returns the end of the last hour with traffic, by instance; instances that never had traffic are omitted."""
+    hours = UsageHour.objects.filter(instance_id__in=list(instance_ids), direction__in=MOVED, bytes__gt=0)
     return {
         row["instance_id"]: row["last"] + HOUR
-        for row in found.order_by().values("instance_id").annotate(last=Max("hour"))
+        for row in hours.order_by().values("instance_id").annotate(last=Max("hour"))
     }
 
 
@@ -74,7 +74,7 @@ def _take_step(instance: Instance, used: datetime | None, known_until: datetime,
 
 @transaction.atomic
 def _warn(instance: Instance, idle: datetime, now: datetime, stop_days: int) -> None:
-    # Of two runs one waits here, and finds the other's warning.
+    # Of two concurrent runs one waits here and then finds the other's warning.
     Instance.objects.select_for_update(no_key=True).get(pk=instance.pk)
     if IdleWarning.objects.filter(pk=instance.pk, idle_since=idle).exists():
         return
@@ -87,7 +87,7 @@ def _warn(instance: Instance, idle: datetime, now: datetime, stop_days: int) -> 
 def _stop(instance: Instance, idle: datetime) -> None:
     locked = Instance.objects.select_for_update(no_key=True).get(pk=instance.pk)
     if locked.phase_since != instance.phase_since:
-        return  # somebody did something with it meanwhile
+        return  # the instance changed in the meantime
     try:
         instances.suspend_instance(acting=system_actor(SYSTEM), instance=locked, reason=Reason.IDLE)
     except Conflict:

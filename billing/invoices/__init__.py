@@ -1,1 +1,1 @@
-"""Invoices: what is due so far, what was issued, and the proof of both."""
+"""Invoices: the amount due so far, the issued documents and the recomputation of both."""

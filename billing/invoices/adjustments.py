@@ -1,4 +1,7 @@
-"""Usage that came in after an invoice was issued: the difference is a line of the next one. Nothing issued changes."""
+"""Adjustments for usage that arrived after an invoice was issued.
+
+The difference is a line of the next invoice; issued documents do not change.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,13 @@ from tenants.models import Tenant
 
 log = structlog.get_logger(__name__)
 
-# Instance, plan, meter and rate of tax.
+# (instance id, plan, meter, tax rate)
 Key = tuple[str, str, str, Decimal]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adjustment:
-    """Amount that lines of one meter and rate of tax of an earlier invoice lack (or exceed), and what they charge."""
+    """Difference between due and charged amount for one meter and tax rate of an earlier invoice, and its new line."""
 
     corrects: Invoice
     charged: Decimal
@@ -38,8 +41,10 @@ class Adjustment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateUsage:
-    """Adjustments of earlier invoices, however old. `compared` has the state of the usage of each invoice that was
-    compared; `failed` has the numbers of invoices that could not be.
+    """Adjustments of all earlier invoices, regardless of age.
+
+    `compared` has the usage state of each invoice that was compared; `failed` has the numbers of invoices that could
+    not be compared.
     """
 
     adjustments: Sequence[Adjustment]
@@ -48,19 +53,20 @@ class LateUsage:
 
 
 def adjustments_of(tenant: Tenant) -> Sequence[Adjustment]:
-    """Adjustments of all earlier invoices; nothing is written."""
+    """Returns the adjustments of all earlier invoices without writing anything."""
     return late_usage(tenant).adjustments
 
 
 def late_usage(tenant: Tenant) -> LateUsage:
-    """Late usage of all earlier invoices, at the prices and the agreement they were made with. What was adjusted
-    already is not adjusted again. An invoice that cannot be rated again keeps no other from being adjusted.
+    """Computes the late usage of all earlier invoices at their own prices and agreements.
 
-    Invoices whose usage is as it was when they were compared last, or issued, are not rated again.
+    Amounts that were adjusted before are not adjusted again. An invoice that cannot be rated does not prevent
+    adjustments of others. Invoices whose usage state has not changed since they were last compared or issued are not
+    rated again.
     """
     earlier = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE).order_by("-period_start")
     rows = list(earlier.defer("inputs", "seller", "buyer").select_related("usage_check"))
-    # Read before the usage: what comes meanwhile is looked at again.
+    # Read before the usage, so that usage arriving meanwhile is compared again.
     states = usage_states(tenant, [Period(start=row.period_start, end=row.period_end) for row in rows])
     adjustments: list[Adjustment] = []
     compared: dict[str, str] = {}
@@ -81,7 +87,7 @@ def late_usage(tenant: Tenant) -> LateUsage:
 
 
 def remember_compared(compared: Mapping[str, str], now: datetime) -> None:
-    """Keeps the state of the usage that these invoices charge, by their ids."""
+    """Stores the state of the usage that these invoices charge, by invoice id."""
     UsageCheck.objects.bulk_create(
         (UsageCheck(invoice_id=pk, digest=state, checked_at=now) for pk, state in compared.items()),
         update_conflicts=True, unique_fields=["invoice"], update_fields=["digest", "checked_at"],
@@ -89,9 +95,10 @@ def remember_compared(compared: Mapping[str, str], now: datetime) -> None:
 
 
 def usage_states(tenant: Tenant, periods: Sequence[Period]) -> dict[datetime, str]:
-    """State of what a tenant's instances had and used in each of these months, by its start. It changes with each hour
-    that is written, byte or level, and with each operation that took effect. Two queries that read a row for each
-    instance and month, however many hours there are.
+    """Returns the state of a tenant's usage in each of the months, by start of the month.
+
+    The state changes with each hour, byte count or level written, and with each operation that took effect. Two queries
+    read one row per instance and month, regardless of the number of hours.
     """
     if not periods:
         return {}
@@ -123,18 +130,19 @@ def usage_states(tenant: Tenant, periods: Sequence[Period]) -> dict[datetime, st
 
 
 def as_known_now(invoice: Invoice, inputs: Inputs) -> Inputs:
-    """With the usage that is known now."""
+    """Returns the inputs of an invoice with the usage known now."""
     has_rates = any(each.meter is Meter.BANDWIDTH_P95 for one in inputs.prices for each in one.components)
     return replace(inputs, usage=consumption.of_tenant(invoice.tenant, inputs.period, with_rates=has_rates))
 
 
 def missing(invoice: Invoice, inputs: Inputs) -> Iterator[Adjustment]:
-    """Adjustments that are due for these inputs beyond what the invoice and later corrections of it charge, at the rate
-    of tax that was in force when it was used.
+    """Yields the amounts due for these inputs beyond what the invoice and its later corrections charge.
+
+    Amounts are compared by the tax rate in force at the time of use.
     """
     charged: dict[Key, Decimal] = defaultdict(Decimal)
     for each in _charged_lines(invoice):
-        # Lines of before have the rate of the invoice that they are about.
+        # Old lines have no rate of their own; they have the rate of the invoice that they belong to.
         tax_percent = invoice.tax_percent if each.tax_percent is None else each.tax_percent
         charged[each.instance_id, each.plan, each.meter, tax_percent or Decimal(0)] += each.amount
     due: dict[Key, Decimal] = defaultdict(Decimal)
@@ -153,7 +161,7 @@ def missing(invoice: Invoice, inputs: Inputs) -> Iterator[Adjustment]:
 
 
 def _charged_lines(invoice: Invoice) -> list[InvoiceLine]:
-    """Its own, and what later invoices corrected; its own corrections are of others."""
+    """Returns the invoice's own lines and later corrections of it, without its corrections of other invoices."""
     own = InvoiceLine.objects.filter(invoice=invoice).exclude(kind="adjustment")
     later = InvoiceLine.objects.filter(corrects=invoice, kind="adjustment")
     return [*own, *later]

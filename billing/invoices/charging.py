@@ -1,4 +1,4 @@
-"""What is rated: usage, prices and agreement of a tenant, read together."""
+"""Inputs of rating: usage, prices and agreement of a tenant, read together."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from tenants.models import Tenant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """The bill of a month that runs: `so_far` until the hour that runs is over, `forecast` if everything goes on as it
-    is, with as many bytes in each hour to come as in those that passed. `unpriced` are instances that are in neither,
-    since their plans have no price.
+    """Bill of the current month.
+
+    `so_far` extends to the end of the current hour. `forecast` assumes unchanged sizes and, for each remaining hour,
+    the average bytes of the past hours. `unpriced` are instances in neither bill because their plans have no price.
     """
 
     so_far: Bill
@@ -29,7 +30,7 @@ class Draft:
 
 
 def inputs_of(tenant: Tenant, period: Period) -> Inputs:
-    """All that the bill of a period is made of, as it is known now."""
+    """Returns all inputs of the bill of a period, as known now."""
     usage = consumption.of_tenant(tenant, period)
     lists = prices.price_lists(tenant.currency, {span.plan for each in usage for span in each.spans})
     inputs = Inputs(period=period, usage=usage, prices=lists, agreement=prices.agreement_of(tenant))
@@ -39,7 +40,7 @@ def inputs_of(tenant: Tenant, period: Period) -> Inputs:
 
 
 def draft(tenant: Tenant, now: datetime) -> Draft:
-    """Raises `NoPrice`."""
+    """Computes the bill so far and the forecast of the current month. Raises `NoPrice`."""
     month = month_of(now)
     inputs, unpriced = without_unpriced(inputs_of(tenant, month))
     until = known_until(month, now)
@@ -48,21 +49,21 @@ def draft(tenant: Tenant, now: datetime) -> Draft:
 
 
 def known_until(month: Period, now: datetime) -> datetime:
-    """The end of the hour that runs, or of the month."""
+    """Returns the end of the current hour, at most the end of the month."""
     return max(min(ceil_hour(now), month.end), month.start + HOUR)
 
 
 def rated_so_far(inputs: Inputs, now: datetime) -> Bill:
-    """The bill of a billing period that has begun. Raises `NoPrice`."""
+    """Computes the bill of a billing period that has begun. Raises `NoPrice`."""
     if now >= inputs.period.end:
         return inputs.rated()
-    # A minimum is due when the month is over; until then nobody knows whether it is reached.
+    # A minimum is due at the end of the month; before that it is unknown whether the amounts reach it.
     running = replace(inputs, agreement=replace(inputs.agreement, minimum=Decimal(0)))
     return running.rated(known_until(inputs.period, now))
 
 
 def _going_on(usage: InstanceUsage, until: datetime, month: Period) -> InstanceUsage:
-    """With the average hour, since the instance was there, in each hour that is still to come."""
+    """Returns the usage extended by the instance's average hour in each remaining hour of the month."""
     last = usage.spans[-1] if usage.spans else None
     if last is None or last.end is not None or last.only_storage or not usage.hours:
         return usage

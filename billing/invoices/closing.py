@@ -1,4 +1,4 @@
-"""Closing a month: the invoice of every tenant that had something in it. The trouble of one keeps no other waiting."""
+"""Closing of a month: issues the invoice of every tenant with charges. A tenant's failure does not stop the others."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tenants.models import Tenant
 log = structlog.get_logger(__name__)
 
 FAILED = "It failed; the log says why."
-# Reasons that pass by themselves.
+# Codes of conflicts that resolve themselves later.
 PASSES = ("usage_incomplete", "period_not_over")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
-    """`waiting` says for each tenant, by its short name, why its invoice could not be issued."""
+    """Result of closing a month. `waiting` has the reason why an invoice could not be issued, by tenant slug."""
 
     period: Period
     issued: int
@@ -36,13 +36,14 @@ class Closing:
     waiting: dict[str, str]
 
 
-# Is called with how many tenants were looked at, of how many.
+# Callback with the number of processed tenants and the total.
 Progress = Callable[[int, int], None]
 
 
 def tenants_without_invoice(period: Period) -> QuerySet[Tenant]:
-    """Tenants that have no invoice of the period and had an instance in it, or in the month before it (usage may come
-    late), or agreed on a minimum.
+    """Returns the tenants without an invoice of the period that may have charges.
+
+    These had an instance in the period or in the month before (usage may arrive late), or agreed on a minimum.
     """
     since = month_before(period).start
     had = Instance.objects.filter(Q(deleted_at=None) | Q(deleted_at__gte=since), created_at__lt=period.end)
@@ -55,15 +56,16 @@ def tenants_without_invoice(period: Period) -> QuerySet[Tenant]:
 
 
 def tenants_to_invoice(period: Period) -> Iterator[Tenant]:
-    """Those without an invoice, some at a time."""
+    """Iterates over the tenants without an invoice of the period, in chunks."""
     return tenants_without_invoice(period).iterator(chunk_size=500)
 
 
 def close_month(
     now: datetime, *, acting: Actor | None = None, period: Period | None = None, progress: Progress | None = None
 ) -> Closing:
-    """Issues the invoices of the month before `now`, unless another `period` is given. A tenant whose invoice fails is
-    an action item for operators and stops no other. Safe to run twice, and at the same time.
+    """Issues the invoices of `period`, by default the month before `now`. Idempotent, and safe to run concurrently.
+
+    A tenant whose invoice fails becomes an action item for operators and does not stop the others.
     """
     closed = period or month_before(month_of(now))
     issued = nothing = 0
@@ -83,7 +85,7 @@ def close_month(
                 failed.add(tenant.pk)
                 action_items.note(tenant, ActionKind.CLOSING, str(refused.detail), now)
             continue
-        except Exception as failure:  # one tenant's keeps nobody else's from being issued
+        except Exception as failure:  # a failure of one tenant must not stop the others
             waiting[tenant.slug] = FAILED
             log.exception("invoice_failed", tenant=tenant.pk, reason=type(failure).__name__)
             failed.add(tenant.pk)

@@ -1,7 +1,7 @@
-"""An invoice or a credit note as structured data: EN 16931 in the syntax Cross Industry Invoice, as ZUGFeRD and
-Factur-X have it (profile EN 16931).
+"""Structured form of an invoice or a credit note: EN 16931 in the syntax Cross Industry Invoice.
 
-Pure. Amounts of a credit note are positive here, as the standard wants them; they are negative in the database.
+ZUGFeRD and Factur-X use this syntax (profile EN 16931). Pure. Amounts of a credit note are positive here, as the
+standard requires; they are negative in the database.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ VAT_ID: Final = re.compile(r"[A-Z]{2}[0-9A-Z+*]{2,13}")
 
 
 def check(invoice: Invoice, line_count: int) -> None:
-    """Raises `Conflict` if the standard has no place for the invoice, or it lacks what the standard wants."""
+    """Raises `Conflict` if the standard cannot express the invoice, or the invoice lacks a mandatory field."""
     for party, missing in (
         (invoice.seller, gettext_noop("The seller had no country when this was issued; the operator sets it.")),
         (invoice.buyer, gettext_noop("Your billing details had no country when this was issued; set it for the next.")),
@@ -68,7 +68,7 @@ def check(invoice: Invoice, line_count: int) -> None:
 
 
 def as_xml(invoice: Invoice, lines: Sequence[InvoiceLine], names: dict[str, str]) -> bytes:
-    """Returns the document for an invoice that `check` lets pass. `names` are those of instances, by id."""
+    """Returns the document for an invoice that passed `check`. `names` are names of instances by id."""
     sign = -1 if invoice.kind == InvoiceKind.CREDIT_NOTE else 1
     document = Document()
     document.context.guideline_parameter.id = GUIDELINE
@@ -203,20 +203,20 @@ def _is_reverse_charge(invoice: Invoice) -> bool:
 
 
 def _last_day(end: Any) -> Any:
-    """Returns the last day of a time whose end is exclusive."""
+    """Returns the last day of a period whose end is exclusive."""
     return (end - timedelta(microseconds=1)).date()
 
 
 def _amount(amount: Decimal) -> Decimal:
-    return amount.quantize(Decimal("0.01")) + 0  # without the sign of a zero
+    return amount.quantize(Decimal("0.01")) + 0  # + 0 removes the sign of a negative zero
 
 
 def _plain(number: Decimal) -> str:
-    """Returns a number without exponent and without zeros at its end."""
+    """Returns the number without exponent and without trailing zeros."""
     text = f"{number:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _printable(text: str) -> str:
-    """Returns a text without the characters that XML does not have."""
+    """Returns the text without characters that XML 1.0 forbids."""
     return "".join(letter for letter in text if letter >= " " and letter not in "\ufffe\uffff")

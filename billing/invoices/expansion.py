@@ -1,4 +1,4 @@
-"""Reads: what a line of an invoice is made of, down to the minutes."""
+"""Reads: hours and minutes that make up a line of an invoice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MINUTES_SHOWN_MAX = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineHour:
-    """One hour of a line as it was rated: the sizes the instance had in it, and what was known of its use then."""
+    """One hour of a line as it was rated: sizes of the instance and the usage known at that time."""
 
     hour: datetime
     sizes: list[SizeSpan]
@@ -29,7 +29,7 @@ class LineHour:
 
 
 def hours_of(line: InvoiceLine) -> list[LineHour]:
-    """Oldest first; none for a line that concerns the whole bill, or that corrects another invoice."""
+    """Returns the hours of a line, oldest first; none for a line of the whole bill or a correction."""
     if not line.instance_id or line.kind != "usage":
         return []
     inputs: Inputs = from_json(line.invoice.inputs)
@@ -60,7 +60,7 @@ def hours_of(line: InvoiceLine) -> list[LineHour]:
 
 
 def minutes_of(line: InvoiceLine, hour: datetime) -> list[UsageMinute]:
-    """The minute rows of an hour of the line, by topic, user, client id and direction. Raises `MinutesNotKept`."""
+    """Returns the minutes of an hour of the line by topic, user, client id and direction. Raises `MinutesNotKept`."""
     if not line.instance_id or not line.start <= hour < line.end:
         return []
     return metered.minutes_of_hour(line.instance_id, hour, MINUTES_SHOWN_MAX)

@@ -1,8 +1,8 @@
-"""Fonts of invoices, and which of them each word is set in. The order of words is that of Unicode's bidirectional
-algorithm, for names: words that run from right to left stand in that order, with numbers and Latin words between them.
+"""Fonts of invoices and the choice of a font for each word.
 
-Noto and Heebo come from PyPI, under the SIL Open Font License; what is used of them is in the file, and HarfBuzz shapes
-it. Chinese and Hangul are set in Adobe's fonts, which viewers bring along.
+Words are ordered by Unicode's bidirectional algorithm, for names: right-to-left words are reordered, with numbers and
+Latin words between them. Noto and Heebo come from PyPI under the SIL Open Font License; the glyphs used are embedded in
+the file and shaped by HarfBuzz. Chinese and Hangul use Adobe's fonts, which PDF viewers provide.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from reportlab.pdfbase.ttfonts import TTFont
 CHINESE: Final = "STSong-Light"
 HANGUL: Final = "HYSMyeongJo-Medium"
 LATIN: Final = "Noto Sans"
-# Shown for what no font has, such as emoji.
+# Replaces characters that no font has, such as emoji.
 REPLACEMENT: Final = "\ufffd"
 RIGHT_TO_LEFT: Final = ("R", "AL")
-# Joiners say how Arabic and Indic letters are joined; all other signs of formatting are left out.
+# Joiners control how Arabic and Indic letters connect; all other formatting characters are removed.
 JOINERS: Final = "\u200c\u200d"
 
 
@@ -44,19 +44,19 @@ for _name in (CHINESE, HANGUL):
 
 
 class Run(NamedTuple):
-    """Letters of one font, without a space in them."""
+    """Letters in one font, without spaces."""
 
     font: str
     text: str
 
 
 def is_plain(text: str) -> bool:
-    """True for letters of Windows-1252 and Chinese, which need neither shaping nor a font in the file."""
+    """True for letters of Windows-1252 and Chinese, which need neither shaping nor an embedded font."""
     return all(_is_in(letter, "cp1252") or _is_chinese(letter) for letter in text)
 
 
 def lines_of(text: str, width: float, measured: Callable[[Run], float]) -> Iterator[list[Run]]:
-    """Words in the order in which they are seen from left to right, as many in each line as its width has room for."""
+    """Yields lines of runs in visual order from left to right, each filled with words up to the width."""
     seen = "".join(letter for letter in text if letter in JOINERS or category(letter) not in ("Cc", "Cf"))
     words = [list(_runs(word)) for word in seen.split()]
     line: list[list[Run]] = []
@@ -73,7 +73,7 @@ def lines_of(text: str, width: float, measured: Callable[[Run], float]) -> Itera
 
 
 def _runs(word: str) -> Iterator[Run]:
-    """Parts of one direction, each in one font if there is one that has all of it. A part is shaped as a whole."""
+    """Yields parts of one direction, each in a single font if one font covers it. A part is shaped as a whole."""
     for part in _parts_by_direction(word):
         whole = next((font for font in EMBEDDED if all(_has(font, letter) for letter in part)), None)
         if whole is not None:
@@ -85,7 +85,7 @@ def _runs(word: str) -> Iterator[Run]:
 
 
 def _parts_by_direction(word: str) -> Iterator[str]:
-    """Letters without a direction, and digits, go with those before them."""
+    """Splits a word by direction; digits and letters without a direction belong to the part before them."""
     part, direction = "", ""
     for letter in word:
         of = bidirectional(letter)
@@ -99,12 +99,12 @@ def _parts_by_direction(word: str) -> Iterator[str]:
 
 
 def _as_seen(line: list[list[Run]], words: list[list[Run]]) -> Iterable[list[Run]]:
-    """Words of a line from left to right. Words without a direction go with those around them."""
+    """Yields the words of a line in visual order; words without a direction take that of their neighbours."""
     is_rtl = [_is_rtl(word) for word in line]
     base = next((each for each in map(_is_rtl, words) if each is not None), False)
     known = [base if each is None else each for each in is_rtl]
     for number, each in enumerate(is_rtl):
-        # A word without a direction between two of one direction has theirs.
+        # A neutral word between two words of the same direction takes that direction.
         if each is None:
             before = next((found for found in reversed(is_rtl[:number]) if found is not None), base)
             after = next((found for found in is_rtl[number + 1 :] if found is not None), base)
@@ -118,7 +118,7 @@ def _as_seen(line: list[list[Run]], words: list[list[Run]]) -> Iterable[list[Run
 
 
 def _is_rtl(word: Iterable[Run]) -> bool | None:
-    """Direction of the first letter that has one."""
+    """True if the first letter with a direction runs from right to left; None without such a letter."""
     for run in word:
         for letter in run.text:
             if bidirectional(letter) in RIGHT_TO_LEFT:
@@ -129,7 +129,7 @@ def _is_rtl(word: Iterable[Run]) -> bool | None:
 
 
 def _font_of(letter: str) -> str:
-    """Empty where no font has it."""
+    """Returns the name of a font that has the letter; empty if none has it."""
     for font in EMBEDDED:
         if _has(font, letter):
             return str(font.fontName)

@@ -1,4 +1,4 @@
-"""Writes: issuing an invoice, closing it, correcting it by a credit note; by operators and the system alone."""
+"""Writes: issues invoices, closes them and corrects them by credit notes; only for operators and the system."""
 
 from __future__ import annotations
 
@@ -53,14 +53,13 @@ from tenants.models import Tenant
 
 @transaction.atomic
 def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> Invoice | None:
-    """The invoice of a period that is over; the one there is, if it was issued before. None: there is nothing to
-    charge and nothing to correct.
+    """Issues the invoice of a past period, or returns the existing one; None if there is nothing to charge or correct.
 
     Raises:
         Conflict: the period is not over, its usage is not complete, or a plan has no price.
     """
     access.require(acting, Scope.OPERATOR)
-    # One at a time for a tenant: a task that runs twice finds what the other one made.
+    # Serialised per tenant: a task that runs twice finds the invoice that the first run created.
     posting.lock(tenant)
     existing = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE, period_start=period.start).first()
     if existing is not None:
@@ -73,7 +72,7 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
         raise Conflict(
             gettext_noop("Not all usage of the period is read yet; try again in some minutes."), code="usage_incomplete"
         )
-    # Read before the usage: what comes meanwhile is late.
+    # Read before the usage, so that usage arriving meanwhile counts as late.
     state = usage_states(tenant, [period])[period.start]
     try:
         inputs = _as_agreed(inputs_of(tenant, period), prices.profile_of(tenant))
@@ -108,7 +107,7 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
 
 
 def _as_agreed(inputs: Inputs, profile: BillingProfile) -> Inputs:
-    """Leaves out a minimum that is agreed for later months."""
+    """Removes a minimum that is agreed for later months only."""
     if profile.minimum_from is None or profile.minimum_from < inputs.period.end.date():
         return inputs
     return replace(inputs, agreement=replace(inputs.agreement, minimum=Decimal(0)))
@@ -116,8 +115,10 @@ def _as_agreed(inputs: Inputs, profile: BillingProfile) -> Inputs:
 
 @transaction.atomic
 def credit(*, acting: Actor, invoice: Invoice, amount: Decimal, note: str, now: datetime) -> Invoice:
-    """Issues a credit note over `amount` before tax, at the rates of tax of the invoice it corrects. Credit notes of an
-    invoice sum to it at the most, in net and in tax of each rate; what they exceed its open amount by becomes credit.
+    """Issues a credit note over `amount` before tax, at the tax rates of the corrected invoice.
+
+    The credit notes of an invoice sum to at most its amount, in net and in tax of each rate. The part that exceeds its
+    open amount becomes credit.
 
     Raises:
         Invalid: not an amount, or more than is left of the invoice.
@@ -164,7 +165,7 @@ def credit(*, acting: Actor, invoice: Invoice, amount: Decimal, note: str, now: 
 
 
 class Creditable(NamedTuple):
-    """Net amount and tax of an invoice that no credit note covers yet, and the same by rate of tax."""
+    """Net amount and tax of an invoice that no credit note covers yet, in total and by tax rate."""
 
     net: Decimal
     tax: Decimal
@@ -172,7 +173,7 @@ class Creditable(NamedTuple):
 
 
 def left_to_credit(invoice: Invoice) -> Creditable:
-    """Amounts that a credit note over all that is left would have."""
+    """Returns the amounts of a credit note over everything that is left of the invoice."""
     left = {each.percent: each for each in invoice.tax_sums()}
     for note in invoice.credit_notes.defer("inputs"):
         for each in note.tax_sums():
@@ -185,10 +186,10 @@ def left_to_credit(invoice: Invoice) -> Creditable:
 
 @transaction.atomic
 def close(*, acting: Actor, invoice: Invoice, state: InvoiceState, reference: str, now: datetime) -> Invoice:
-    """Closes an invoice as paid, or written off; once. The reference says by which payment, or why not.
+    """Closes an open invoice as paid or written off. The reference names the payment or the reason.
 
     Raises:
-        Conflict: it is closed already.
+        Conflict: the invoice is closed already, or is a credit note.
         Invalid: no reference.
     """
     access.require(acting, Scope.OPERATOR)
@@ -210,12 +211,12 @@ def close(*, acting: Actor, invoice: Invoice, state: InvoiceState, reference: st
 
 
 def has_seller() -> bool:
-    """Whether somebody said who issues invoices; until then it is Penstock."""
+    """True if a seller is configured; until then invoices are issued by Penstock."""
     return Seller.objects.filter(pk=ONLY_SELLER).exists()
 
 
 def usage_is_complete(tenant: Tenant, period: Period) -> bool:
-    """Whether every broker of every cluster the tenant is placed on was read past the end of the period."""
+    """True if the usage of all brokers of all clusters of the tenant was read past the end of the period."""
     clusters = set(Placement.objects.filter(instance__tenant=tenant).values_list("cluster_id", flat=True))
     read = dict(
         UsageOffset.objects.filter(cluster_id__in=clusters)
@@ -241,7 +242,7 @@ def _create(
     corrects: Invoice | None = None,
     note: str = "",
 ) -> Invoice:
-    """Writes a document and its lines."""
+    """Creates a document and its lines."""
     seller = Seller.objects.filter(pk=ONLY_SELLER).first() or Seller()
     profile = prices.profile_of(tenant)
     subtotal = sum((line.amount for line in lines), Decimal(0))
@@ -283,7 +284,7 @@ def _create(
 
 
 def _next_number(seller: Seller, kind: InvoiceKind, now: datetime) -> str:
-    """Without gaps: taken in the transaction that issues, whose end frees the series."""
+    """Returns the next number without gaps: the series stays locked until the issuing transaction ends."""
     letter = "C" if kind == InvoiceKind.CREDIT_NOTE else ""
     prefix = f"{seller.number_prefix}{letter}-{now.year}"
     InvoiceSeries.objects.get_or_create(prefix=prefix)

@@ -1,4 +1,4 @@
-"""Mails about invoices: to the address of the billing profile, or to owners and finance who verified theirs."""
+"""Mails about invoices, to the addresses of the billing profile or to owners and finance with verified addresses."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ log = structlog.get_logger(__name__)
 
 
 def after_commit(send: Callable[..., int], invoice: Invoice, *more: Any) -> None:
-    """Sends mails about an invoice when the transaction is over. A fault there is noted for operators, and stops
-    neither the round nor what was written.
+    """Sends mails about an invoice after the transaction commits.
+
+    A failure is recorded for operators and stops neither the round nor what was written.
     """
     transaction.on_commit(partial(_send_contained, send, invoice, *more))
 
@@ -40,8 +41,9 @@ def _send_contained(send: Callable[..., int], invoice: Invoice, *more: Any) -> N
 
 
 def send_issued(invoice: Invoice) -> int:
-    """How many mails the server took. One that was not taken is not tried again: the invoice stands in the console, and
-    its number on the page that closes the month.
+    """Sends the invoice by mail and returns the number of mails that the server accepted.
+
+    A rejected mail is not retried: the console shows the invoice, and the page that closes the month its number.
     """
     link = mails.public_url(f"/invoices/{invoice.pk}/")
     recipients = _recipients(invoice)
@@ -62,7 +64,7 @@ def send_issued(invoice: Invoice) -> int:
 
 
 def not_taken(month: datetime) -> list[str]:
-    """Numbers of invoices of a month of whose mails one or more were not taken."""
+    """Returns the numbers of the month's invoices with at least one mail that the server rejected."""
     noted = UntakenMail.objects.filter(invoice__period_start=month).order_by("invoice__number")
     return list(noted.values_list("invoice__number", flat=True))
 
@@ -72,8 +74,10 @@ def _note_not_taken(invoice: Invoice) -> None:
 
 
 def send_reminder(invoice: Invoice, suspend_days: int) -> int:
-    """That it is overdue. `invoice` came with its `open_amount`; after `suspend_days` overdue its tenant is suspended,
-    unless that is 0. How many mails the server took; what it did not take is not tried again, and noted as above.
+    """Sends a reminder that the invoice is overdue and returns the number of mails that the server accepted.
+
+    `invoice` must carry its `open_amount`. After `suspend_days` overdue its tenant is suspended, unless that is 0. A
+    rejected mail is recorded and not retried.
     """
     suspends_on = invoice.due_at + timedelta(days=suspend_days) if suspend_days else None
     link = mails.public_url(f"/invoices/{invoice.pk}/")
@@ -95,7 +99,7 @@ def _recipients(invoice: Invoice) -> list[tuple[str, str]]:
         tenant=invoice.tenant, role__in=(Role.OWNER, Role.FINANCE), user__is_active=True,
         user__email_verified_at__isnull=False,
     ).select_related("user").order_by("pk")  # fmt: skip
-    found = [(member.user.email, member.user.language) for member in members[:RECIPIENTS_MAX]]
+    recipients = [(member.user.email, member.user.language) for member in members[:RECIPIENTS_MAX]]
     if addresses := emails_in(invoice.buyer["email"]):
-        return [(address, found[0][1] if found else "en") for address in addresses]
-    return found
+        return [(address, recipients[0][1] if recipients else "en") for address in addresses]
+    return recipients

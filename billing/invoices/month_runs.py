@@ -1,8 +1,7 @@
-"""What operators start on the page that closes a month, in the worker: issuing the invoices, and looking for usage that
-came late. One run of each kind and month at a time.
+"""Runs that operators start on the page that closes a month: issuing invoices and looking for late usage.
 
-What became of it is kept in the cache, for the page alone. If it is lost another one may be started: nothing is issued
-twice.
+They run in the worker, one of each kind and month at a time. Their state is kept in the cache for the page only; if it
+is lost, another run may be started, because issuing is idempotent.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ log = structlog.get_logger(__name__)
 TASK = "billing.run_for_month"
 ADD_INVOICE = "billing.add_invoice"
 KEPT_S = 60 * 24 * 3_600
-# A run that has said nothing for so long is taken to have died, and may be started again.
+# A run without progress for this long counts as dead and may be started again.
 SILENT_AFTER = timedelta(minutes=5)
 NOTED_EVERY = timedelta(seconds=1)
 NAMED_MAX = 50
 
 
 class RunKind(StrEnum):
-    """`LATE`: what usage that came after the invoices would add to the next ones, which is written nowhere."""
+    """Kind of a run. `LATE` computes what late usage would add to the next invoices, without storing it."""
 
     ISSUE = "issue"
     LATE = "late"
@@ -66,8 +65,10 @@ class RunState(StrEnum):
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthRun:
-    """`done` of `total` tenants were looked at. `named` are the first of those that wait, with the reason, or that
-    something came late of, with the amount; `named_in_all` is how many there are.
+    """State of a run: `done` of `total` tenants are processed.
+
+    `named` are the first tenants whose invoice could not be issued, with the reason, or that have late usage, with the
+    amount; `named_in_all` is the number of all of them.
     """
 
     kind: RunKind
@@ -94,7 +95,7 @@ class MonthRun:
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastClosing:
-    """What came of the last time that somebody, or the task, tried to issue what is left of a month."""
+    """Result of the last attempt, by an operator or the task, to issue the remaining invoices of a month."""
 
     at: datetime
     issued: int
@@ -104,10 +105,10 @@ class LastClosing:
 
 
 def start(kind: RunKind, *, acting: Actor, month: datetime, now: datetime) -> MonthRun:
-    """Have the worker do it.
+    """Queues a run for the worker.
 
     Raises:
-        Conflict: the month is not over, or such a run is under way.
+        Conflict: the month is not over, or such a run is in progress.
     """
     access.require(acting, Scope.OPERATOR)
     period = month_of(month)
@@ -123,8 +124,9 @@ def start(kind: RunKind, *, acting: Actor, month: datetime, now: datetime) -> Mo
 
 
 def put_into_queue(kind: RunKind, month: str, operator_id: str) -> None:
-    """By its name: the web process has no need of the tasks. Where the queue does not answer, the page says that the
-    run failed.
+    """Sends the task by name, since the web process does not import the tasks.
+
+    Where the broker is unreachable, the run is marked as failed for the page.
     """
     try:
         current_app.send_task(TASK, (str(kind), month, operator_id), retry=True, retry_policy=QUICK_PUBLISH)
@@ -134,7 +136,7 @@ def put_into_queue(kind: RunKind, month: str, operator_id: str) -> None:
 
 
 def _take(run_: MonthRun, now: datetime) -> None:
-    """Note that it waits, unless another one is under way: of two that come together one finds the other."""
+    """Claims the run. Raises `Conflict` if another one is in progress; of two concurrent claims one succeeds."""
     key = _key(run_.kind, run_.month)
     if shared_cache.add(key, run_, KEPT_S):
         return
@@ -145,7 +147,7 @@ def _take(run_: MonthRun, now: datetime) -> None:
 
 
 def run(kind: RunKind, month: str, operator_id: str) -> None:
-    """In the worker, as the operator who started it, if they still may."""
+    """Executes a run in the worker as the operator who started it, if the operator still has the permission."""
     user = User.objects.filter(pk=operator_id, is_active=True).first()
     period = month_of(datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC))
     now = timezone.now()
@@ -182,7 +184,7 @@ def _issue(run_: MonthRun, period: Period, acting: Actor) -> MonthRun:
 
 
 def _find_late(run_: MonthRun, period: Period) -> MonthRun:
-    """Of every tenant that has an invoice of the month: it may correct that one, and those of the months before."""
+    """Computes the late usage of every tenant with an invoice of the month, for this and all earlier invoices."""
     invoiced = Invoice.objects.filter(kind=InvoiceKind.INVOICE, period_start=period.start).values("tenant_id")
     tenants = Tenant.objects.filter(pk__in=invoiced).order_by("pk")
     count, noting = tenants.count(), _Noting(run_)
@@ -190,11 +192,11 @@ def _find_late(run_: MonthRun, period: Period) -> MonthRun:
     for position, tenant in enumerate(tenants.iterator(chunk_size=500)):
         noting.progress(position, count)
         try:
-            amount = sum((each.line.amount for each in adjustments_of(tenant)), Decimal(0))
+            amount = sum((adjustment.line.amount for adjustment in adjustments_of(tenant)), Decimal(0))
         except NoPrice as missing:
             late[tenant.slug] = str(missing)
             continue
-        except Exception as failure:  # one tenant's keeps nobody else's from being found
+        except Exception as failure:  # a failure of one tenant must not stop the others
             late[tenant.slug] = closing.FAILED
             log.exception("late_usage_failed", tenant=tenant.pk, reason=type(failure).__name__)
             continue
@@ -208,7 +210,7 @@ def _first(named: dict[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 class _Noting:
-    """Notes how far a run is, once a second at most."""
+    """Records the progress of a run, at most once a second."""
 
     def __init__(self, run_: MonthRun) -> None:
         self._run = run_
@@ -221,25 +223,25 @@ class _Noting:
 
 
 def note_failed(kind: RunKind, month: str, now: datetime) -> None:
-    """It did not begin, or ended with an error."""
+    """Marks a run as failed: it could not be queued, or ended with an error."""
     run_ = last_run(kind, month)
     if run_ is not None:
         note(replace(run_, state=RunState.FAILED, noted_at=now))
 
 
 def note(run_: MonthRun) -> None:
-    """Keep how far it is, for the page."""
+    """Stores the state of a run for the page."""
     shared_cache.set(_key(run_.kind, run_.month), run_, KEPT_S)
 
 
 def last_run(kind: RunKind, month: str) -> MonthRun | None:
-    """The last one of a month, ended or not; None where nobody started one, or the cache lost it."""
+    """Returns the last run of a month, finished or not; None if there is none or the cache lost it."""
     found = shared_cache.get(_key(kind, month))
     return found if isinstance(found, MonthRun) else None
 
 
 def note_closing(done: Closing, now: datetime) -> None:
-    """Keep what came of issuing, for the page."""
+    """Stores the result of issuing for the page."""
     kept = LastClosing(
         at=now, issued=done.issued, nothing_to_charge=done.nothing_to_charge, waiting=_first(done.waiting),
         waiting_in_all=len(done.waiting),

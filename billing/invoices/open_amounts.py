@@ -1,4 +1,4 @@
-"""Reads: what is still to be paid of an invoice."""
+"""Reads: open amounts of invoices."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ class OpenAmount(TypedDict):
 
 
 def with_open_amount(invoices: QuerySet[Invoice]) -> QuerySet[WithAnnotations[Invoice, OpenAmount]]:
-    """Invoices with their `open_amount`: the sum of their entries in the ledger. It is zero once an invoice is closed,
-    and for a credit note.
+    """Annotates invoices with their `open_amount`, the sum of their ledger entries.
+
+    It is zero for closed invoices and for credit notes.
     """
     entries = LedgerEntry.objects.filter(invoice=OuterRef("pk")).order_by().values("invoice")
     return invoices.annotate(

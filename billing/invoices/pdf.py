@@ -1,7 +1,7 @@
-"""An invoice or a credit note as PDF, in English or Chinese: pure but for the words, which come from the catalogue.
+"""PDF of an invoice or a credit note, in English or Chinese. Pure except for the translations from the catalogue.
 
-Letters that Helvetica lacks are set in Noto or Heebo, of which the file has what it uses, or in fonts for Chinese and
-Hangul, which viewers bring along (`billing.invoices.fonts`). The same invoice gives the same text and look.
+Letters that Helvetica lacks are set in Noto or Heebo, of which the used glyphs are embedded, or in fonts for Chinese
+and Hangul, which PDF viewers provide (`billing.invoices.fonts`). The same invoice always gives the same text and look.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tenants.templatetags.console import day_utc, minute_utc
 MARGIN: Final = 18 * mm
 FRAME_PADDING: Final = 6
 WIDTHS: Final = tuple(width * mm for width in (10, 66, 40, 34, 24))
-# Of the narrowest column that a name stands in.
+# Width of the narrowest column that contains a name.
 NAME_WIDTH: Final = 60 * mm
 RULE: Final = colors.HexColor("#c9cdd2")
 MUTED: Final = colors.HexColor("#5b6470")
@@ -45,7 +45,7 @@ BODY: Final = ParagraphStyle("body", fontName="Helvetica", fontSize=9, leading=1
 SMALL: Final = ParagraphStyle("small", parent=BODY, fontSize=7.5, leading=10, textColor=MUTED)
 SMALL_RIGHT: Final = ParagraphStyle("small right", parent=SMALL, alignment=TA_RIGHT)
 RIGHT: Final = ParagraphStyle("right", parent=BODY, alignment=TA_RIGHT)
-# Words of scripts that are shaped; lines are broken before.
+# Style for scripts that need shaping; line breaks are computed before.
 SHAPED: Final = ParagraphStyle("shaped", fontName=fonts.LATIN, shaping=1)
 TITLE: Final = ParagraphStyle("title", parent=BODY, fontName="Helvetica-Bold", fontSize=16, leading=22)
 
@@ -54,11 +54,12 @@ log = structlog.get_logger(__name__)
 
 
 def render(printed: Printed, language: str) -> bytes:
-    """`language` is one of the console's."""
+    """Returns the PDF in `language`, one of the console's languages."""
     try:
         return _rendered(printed, language)
     except IndexError:
-        # Raised by reportlab where a line begins with a mark that has no letter. Better unshaped than no invoice.
+        # reportlab raises it for a line that begins with a combining mark without a letter. An unshaped invoice is
+        # better than none.
         log.warning("invoice_not_shaped", invoice=printed.invoice.pk)
         token = _shaping.set(0)
         try:
@@ -98,23 +99,23 @@ def _story(printed: Printed, title: str) -> list[Flowable]:
 
 
 def _parties(invoice: Invoice) -> Table:
-    def party(label: str, who: dict[str, str]) -> list[Flowable]:
-        lines = [line for line in who["address"].splitlines() if line.strip()]
-        # A party is one cell of a table, which cannot be longer than a page.
+    def party(label: str, party_details: dict[str, str]) -> list[Flowable]:
+        lines = [line for line in party_details["address"].splitlines() if line.strip()]
+        # A party is one table cell, which cannot exceed a page.
         if len(lines) > ADDRESS_LINES_MAX:
             lines = [*lines[: ADDRESS_LINES_MAX - 1], ", ".join(lines[ADDRESS_LINES_MAX - 1 :])]
-        rest = [*lines, who["tax_id"]]
-        return [_text(label, SMALL), _text(who["name"]), *(_text(each) for each in rest if each.strip())]
+        rest = [*lines, party_details["tax_id"]]
+        return [_text(label, SMALL), _text(party_details["name"]), *(_text(text) for text in rest if text.strip())]
 
     return _table([[party(_("Seller"), invoice.seller), party(_("Buyer"), invoice.buyer)]], (87 * mm, 87 * mm))
 
 
 def _payment(invoice: Invoice) -> Table:
-    """Where the invoice is paid, and by which reference."""
+    """Returns the bank details and the payment reference."""
     seller = invoice.seller
     facts = [
         (_("Pay to"), seller["name"]),
-        (_("Bank"), " ".join(each for each in (seller.get("bank_name"), seller.get("bank_code")) if each) or "-"),
+        (_("Bank"), " ".join(part for part in (seller.get("bank_name"), seller.get("bank_code")) if part) or "-"),
         (_("Account"), seller["bank_account"]),
         (_("Payment reference"), invoice.number),
     ]
@@ -199,10 +200,10 @@ def _name_of(line: InvoiceLine, names: dict[str, str]) -> str:
 def _sums(invoice: Invoice) -> Table:
     taxes = invoice.tax_sums()
     rows = [(_("Subtotal"), invoice.subtotal)]
-    for each in taxes:
-        words = {"percent": each.percent, "base": money(each.base, invoice.currency)}
+    for tax_sum in taxes:
+        words = {"percent": tax_sum.percent, "base": money(tax_sum.base, invoice.currency)}
         text = _("Tax, %(percent)s %% of %(base)s") if len(taxes) > 1 else _("Tax, %(percent)s %%")
-        rows.append((text % words, each.tax))
+        rows.append((text % words, tax_sum.tax))
     rows.append((_("Total"), invoice.total))
     if invoice.from_balance:
         rows.append((_("From the credit balance"), -invoice.from_balance))
@@ -230,8 +231,9 @@ def _table(cells: list[Any], widths: Sequence[float]) -> Table:
 
 
 def _text(text: str, style: ParagraphStyle = BODY, width: float = NAME_WIDTH) -> Paragraph:
-    """Whatever a tenant is called stays text, and each letter gets a font that has it. `width` is where lines of
-    scripts end that are shaped.
+    """Returns a paragraph with the text escaped, and each letter in a font that has it.
+
+    `width` is the line width for scripts that need shaping.
     """
     text = text.replace("−", "-")
     if fonts.is_plain(text):

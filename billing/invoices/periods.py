@@ -8,7 +8,7 @@ from billing.rating.terms import Period
 
 
 def month_of(instant: datetime) -> Period:
-    """The month in which an aware instant lies."""
+    """Returns the month that contains an aware instant."""
     start = instant.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return Period(start=start, end=_next(start))
 

@@ -1,4 +1,4 @@
-"""Reads: an invoice with what is printed of it."""
+"""Reads: an invoice together with the data for its printed form."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from billing.models import Invoice, InvoiceLine
 from billing.rating.hours import HOUR
 from instances.models import Instance
 
-# What exceeds it is in the CSV; fifty lines take a tenth of a second.
+# Further lines are only in the CSV; fifty lines take a tenth of a second.
 LINES_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Printed:
-    """An invoice, its first `LINES_MAX` lines, how many there are, and the names of their instances by id."""
+    """Invoice with its first `LINES_MAX` lines, the number of all lines and the names of instances by id."""
 
     invoice: Invoice
     lines: Sequence[InvoiceLine]
@@ -29,25 +29,25 @@ class Printed:
 
 
 def period_hours(invoice: Invoice) -> int:
-    """Hours of the billing period, of which lines say how many an instance was on a plan."""
+    """Returns the hours of the billing period, which prorated lines refer to."""
     return (invoice.period_end - invoice.period_start) // HOUR
 
 
 def as_pdf(invoice: Invoice, language: str) -> bytes:
-    """`language` is one of the console's."""
-    # Large, and needed by few processes.
+    """Returns the PDF of the invoice in `language`, one of the console's languages."""
+    # Imported here because it is large and few processes need it.
     from billing.invoices import pdf
 
     return pdf.render(_printed(invoice), language)
 
 
 def as_xml(invoice: Invoice) -> bytes:
-    """Returns the invoice by EN 16931.
+    """Returns the invoice by EN 16931 as XML.
 
     Raises:
-        Conflict: it lacks what the standard wants, or the standard has no place for it.
+        Conflict: the invoice lacks a mandatory field of EN 16931, or the standard cannot express it.
     """
-    # Large, and needed by few processes.
+    # Imported here because it is large and few processes need it.
     from billing.invoices import einvoice
 
     rows = InvoiceLine.objects.filter(invoice=invoice).order_by("position")

@@ -1,4 +1,4 @@
-"""Whether an invoice can be worked out again: from what was rated, from the usage rows as they are, from the lake."""
+"""Recomputation of an invoice: from its stored inputs, from the current usage rows and from the lake."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ from billing.rating.terms import HourUsage, RatePoint
 
 NOTHING = Decimal(0)
 MILLISECOND = timedelta(milliseconds=1)
-# By instance and instant, what was counted.
+# Counted values by name, by (instance id, instant).
 Moved = dict[tuple[str, datetime], dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """`source` is `inputs`, `usage` or `lake`: what the amount was worked out from. `invoiced` is what the invoice, and
-    for the last two later corrections of it, charge.
+    """Difference between an invoiced and a recomputed amount.
+
+    `source` is `inputs`, `usage` or `lake`. `invoiced` is the amount of the invoice and, for the last two sources, of
+    later corrections of it.
     """
 
     source: str
@@ -42,8 +44,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recomputation:
-    """Equal to the cent where there are no differences. What differs from usage is a line of the next invoice.
-    `is_replayed`: the lake has all of the period, and was read.
+    """Result of recomputing an invoice; without differences the amounts are equal to the cent.
+
+    Differences from usage are adjusted on the next invoice. `is_replayed` is true if the lake covers the period and was
+    read.
     """
 
     lines: int
@@ -57,84 +61,87 @@ class Recomputation:
 
 
 def recompute(invoice: Invoice, *, lake_rows_max: int | None = None) -> Recomputation:
-    """The lake is left out where more than `lake_rows_max` of its rows would have to be read: other tenants' rows are
-    passed over in days that are merged. A credit note is a decision, not a computation: its lines stand for themselves.
+    """Recomputes an invoice from all sources.
+
+    The lake is skipped if more than `lake_rows_max` of its rows had to be read, including rows of other tenants in days
+    that are not merged yet. A credit note is a decision and not computed, so its lines are not compared.
 
     Raises:
-        NoPrice: usage that came late is of a plan the invoice has no price of.
-        LakeBroken: a file of the lake is not what was written.
+        NoPrice: late usage belongs to a plan of which the invoice has no price.
+        LakeBroken: a file of the lake is damaged.
     """
     own = list(InvoiceLine.objects.filter(invoice=invoice).order_by("position"))
-    found: list[Difference] = []
+    differences: list[Difference] = []
     replayed = None
     if invoice.inputs:
         inputs = from_json(invoice.inputs)
-        found += _of_inputs(inputs, own)
-        found += _of_taxes(invoice, own)
-        found += [_difference("usage", each) for each in missing(invoice, as_known_now(invoice, inputs))]
+        differences += _of_inputs(inputs, own)
+        differences += _of_taxes(invoice, own)
+        differences += [_difference("usage", late) for late in missing(invoice, as_known_now(invoice, inputs))]
         replayed = _from_lake(inputs, lake_rows_max)
         if replayed is not None:
-            found += [_difference("lake", each) for each in missing(invoice, replayed)]
+            differences += [_difference("lake", adjustment) for adjustment in missing(invoice, replayed)]
     subtotal = sum((line.amount for line in own), NOTHING)
-    return Recomputation(lines=len(own), subtotal=subtotal, is_replayed=replayed is not None, differences=found)
+    return Recomputation(lines=len(own), subtotal=subtotal, is_replayed=replayed is not None, differences=differences)
 
 
 def _of_inputs(inputs: Inputs, own: list[InvoiceLine]) -> list[Difference]:
-    """Line by line, in their order."""
+    """Compares the stored lines with the lines rated from the inputs, by position."""
     rated = [(line.instance_id, line.plan, line.meter, line.amount) for line in inputs.rated().lines]
     kept = [(line.instance_id, line.plan, line.meter, line.amount) for line in own if line.kind != "adjustment"]
     result = []
     for number in range(max(len(rated), len(kept))):
-        one = rated[number] if number < len(rated) else ("", "", "", NOTHING)
-        other = kept[number] if number < len(kept) else ("", "", "", NOTHING)
-        if one != other:
-            named = one if number < len(rated) else other
+        expected = rated[number] if number < len(rated) else ("", "", "", NOTHING)
+        stored = kept[number] if number < len(kept) else ("", "", "", NOTHING)
+        if expected != stored:
+            labels = expected if number < len(rated) else stored
             result.append(
                 Difference(
-                    source="inputs", instance_id=named[0], plan=named[1], meter=named[2], invoiced=other[3],
-                    recomputed=one[3],
+                    source="inputs", instance_id=labels[0], plan=labels[1], meter=labels[2], invoiced=stored[3],
+                    recomputed=expected[3],
                 )
             )  # fmt: skip
     return result
 
 
 def _of_taxes(invoice: Invoice, own: list[InvoiceLine]) -> list[Difference]:
-    """Tax of each rate out of the lines that have it. Lines of before say no rate."""
+    """Compares the tax of each rate with the tax of the lines of that rate. Old lines without a rate are skipped."""
     if any(line.tax_percent is None for line in own):
         return []
-    rounded_sums = {each.percent: each for each in tax_sums(own, invoice.currency)}
-    invoiced = {each.percent: each for each in invoice.tax_sums()}
+    rounded_sums = {tax_sum.percent: tax_sum for tax_sum in tax_sums(own, invoice.currency)}
+    invoiced = {tax_sum.percent: tax_sum for tax_sum in invoice.tax_sums()}
     result = []
     for percent in sorted({*rounded_sums, *invoiced}, reverse=True):
-        one, other = rounded_sums.get(percent), invoiced.get(percent)
-        if one != other:
+        expected, stored = rounded_sums.get(percent), invoiced.get(percent)
+        if expected != stored:
             result.append(
                 Difference(
                     source="inputs", instance_id="", plan="", meter=f"tax {percent.normalize():f} %",
-                    invoiced=other.tax if other else NOTHING, recomputed=one.tax if one else NOTHING,
+                    invoiced=stored.tax if stored else NOTHING, recomputed=expected.tax if expected else NOTHING,
                 )
             )  # fmt: skip
     return result
 
 
-def _difference(source: str, found: Adjustment) -> Difference:
-    line = found.line
+def _difference(source: str, adjustment: Adjustment) -> Difference:
+    line = adjustment.line
     return Difference(
-        source=source, instance_id=line.instance_id, plan=line.plan, meter=line.meter, invoiced=found.charged,
-        recomputed=found.charged + line.amount,
+        source=source, instance_id=line.instance_id, plan=line.plan, meter=line.meter, invoiced=adjustment.charged,
+        recomputed=adjustment.charged + line.amount,
     )  # fmt: skip
 
 
 def _from_lake(inputs: Inputs, rows_max: int | None) -> Inputs | None:
-    """Inputs with the hours and five-minute sums of the lake. None where it does not have all of the period, or too
-    much of it.
+    """Returns the inputs with hours and five-minute sums of the lake.
+
+    None if the lake does not cover the period, or has more rows of it than `rows_max`.
     """
     period = inputs.period
     began = LakeFile.objects.order_by("day").values_list("day", flat=True).first()
     if began is None or began >= period.start.date():
         return None
     place = open_lake(settings.LAKE_URL)
-    ids = [each.instance_id for each in inputs.usage]
+    ids = [usage.instance_id for usage in inputs.usage]
     if rows_max is not None and replay.rows_to_read(place, ids, period.start, period.end) > rows_max:
         return None
     step = POINT if inputs.has_percentiles else HOUR
@@ -147,15 +154,15 @@ def _from_lake(inputs: Inputs, rows_max: int | None) -> Inputs | None:
     hours: dict[str, list[HourUsage]] = defaultdict(list)
     for (instance_id, hour), total in sorted(by_hour.items()):
         hours[instance_id].append(hour_usage(hour, total))
-    usage = [replace(each, hours=hours[each.instance_id]) for each in inputs.usage]
+    usage = [replace(instance_usage, hours=hours[instance_usage.instance_id]) for instance_usage in inputs.usage]
     if inputs.has_percentiles:
         points = _points_of(by_step)
-        usage = [replace(each, rate_points=points[each.instance_id]) for each in usage]
+        usage = [replace(instance_usage, rate_points=points[instance_usage.instance_id]) for instance_usage in usage]
     return replace(inputs, usage=usage)
 
 
 def _points_of(moved: Moved) -> dict[str, list[RatePoint]]:
-    """Points by instance, oldest first; those without bytes are left out."""
+    """Returns the points by instance, oldest first, without those that have no bytes."""
     result: dict[str, list[RatePoint]] = defaultdict(list)
     for (instance_id, point), total in sorted(moved.items()):
         bytes_in, bytes_out = total.get(Direction.PRODUCE, 0), total.get(Direction.CONSUME, 0)

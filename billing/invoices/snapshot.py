@@ -1,6 +1,6 @@
-"""What was rated, as JSON beside the invoice: enough to work out every amount again, whatever prices and sizes become.
+"""Inputs of rating as JSON beside the invoice, from which every amount can be recomputed after prices and sizes change.
 
-Decimals and instants are strings, so that nothing is lost on the way.
+Decimals and instants are strings, so that no precision is lost.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from billing.rating.terms import (
     Tier,
 )
 
-# Of the rules by which it is rated, and of the JSON. Invoices keep theirs.
+# Version of the rating rules and of the JSON. Existing invoices keep theirs.
 VERSION = 3
 VERSIONS = (1, 2, VERSION)
-# From this one on rates of tax may change within a period.
+# Since this version tax rates may change within a period.
 TAX_CHANGES_SINCE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """All that `billing.rating.engine.rate` is given, and the version of the rules by which it is rated."""
+    """All arguments of `billing.rating.engine.rate`, and the version of the rating rules."""
 
     period: Period
     usage: Sequence[InstanceUsage]
@@ -49,11 +49,11 @@ class Inputs:
 
     @property
     def has_percentiles(self) -> bool:
-        """True if five-minute sums are needed."""
-        return any(each.meter is Meter.BANDWIDTH_P95 for one in self.prices for each in one.components)
+        """True if a price needs five-minute sums."""
+        return any(component.meter is Meter.BANDWIDTH_P95 for prices in self.prices for component in prices.components)
 
     def rated(self, until: datetime | None = None) -> Bill:
-        """The bill of the period, or of its hours before `until`. Raises `NoPrice`."""
+        """Returns the bill of the period, or of its hours before `until`. Raises `NoPrice`."""
         if self.version == 1:
             bill = version_1.rate(self.period, self.usage, self.prices, self.agreement)
             return replace(bill, lines=[replace(line, tax_percent=self.agreement.tax_percent) for line in bill.lines])
@@ -78,7 +78,7 @@ def _agreement_to_json(inputs: Inputs) -> Any:
 
 
 def _usage_to_json(usage: InstanceUsage) -> dict[str, Any]:
-    """Hours and points as lists: there may be thousands of each."""
+    """Hours and points are lists instead of objects: there may be thousands of each."""
     return {
         "instance_id": usage.instance_id,
         "spans": [_plain(asdict(each)) for each in usage.spans],
@@ -94,7 +94,7 @@ def _usage_to_json(usage: InstanceUsage) -> dict[str, Any]:
 
 
 def from_json(raw: Mapping[str, Any]) -> Inputs:
-    """Raises `ValueError` for a version that is not known."""
+    """Returns the inputs. Raises `ValueError` for an unknown version."""
     if raw.get("version") not in VERSIONS:
         raise ValueError(f"inputs of an invoice of unknown version {raw.get('version')!r}")
     return Inputs(

@@ -1,4 +1,4 @@
-"""Instances whose cost is not known because their plan has no price: pure."""
+"""Instances whose costs are unknown because their plan has no price: pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FirstPrices = dict[tuple[str, str], datetime]
 def plans_without_price(
     spans: Sequence[SizeSpan], period: Period, currency: str, first_prices: FirstPrices
 ) -> set[str]:
-    """Plans of which an hour in the period begins before their first price in the currency."""
+    """Returns the plans of which an hour in the period begins before their first price in the currency."""
     return {
         span.plan
         for span in spans
@@ -30,11 +30,11 @@ def plans_without_price(
 
 
 def without_unpriced(inputs: Inputs) -> tuple[Inputs, tuple[str, ...]]:
-    """Returns the inputs without instances that cannot be rated, and the ids of these."""
+    """Returns the inputs without instances that cannot be rated, and the ids of the removed instances."""
     first_prices: FirstPrices = {}
-    for each in inputs.prices:
-        key = each.plan, each.currency
-        first_prices[key] = min(each.effective_from, first_prices.get(key, each.effective_from))
+    for prices in inputs.prices:
+        key = prices.plan, prices.currency
+        first_prices[key] = min(prices.effective_from, first_prices.get(key, prices.effective_from))
     currency = inputs.agreement.currency
     unpriced = {
         usage.instance_id

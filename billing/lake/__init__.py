@@ -1,1 +1,1 @@
-"""The lake: every report of a usage counter, and what it added, as Parquet. Bills are replayed from it."""
+"""Lake: every report of a usage counter and its increment, as Parquet files from which bills can be replayed."""

@@ -1,4 +1,4 @@
-"""Where the lake is: a URL, `file:` or `s3:`, opened by pyarrow's file systems."""
+"""Address of the lake: a `file:` or `s3:` URL, opened by pyarrow's file systems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCHEMES = ("file", "s3")
 
 @dataclass(frozen=True, slots=True)
 class LakePlace:
-    """A file system and the folder of the lake in it."""
+    """File system and the folder of the lake in it."""
 
     files: FileSystem
     folder: str
@@ -24,7 +24,8 @@ class LakePlace:
 
 
 def open_lake(url: str) -> LakePlace:
-    """`file:///srv/lake`, or `s3://bucket/folder?region=…&endpoint_override=…`; keys come from AWS' usual variables.
+    """Opens `file:///srv/lake` or `s3://bucket/folder?region=…&endpoint_override=…`, with keys from AWS' usual
+    variables.
 
     Raises:
         ValueError: another scheme, or no folder.

@@ -1,4 +1,5 @@
-"""Counters followed from one file of the lake to the next, on Arrow's columns: whether each grew by what was added.
+"""Verification of counters across files of the lake, on Arrow columns: each must grow by the added bytes.
+
 Pure; a row costs less than a microsecond.
 """
 
@@ -11,32 +12,33 @@ from brokers.contract.usage import COUNTER_KEY
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What is known of a report, and is needed to see what the next one added.
+# Columns of a report that are needed to verify the next increment.
 KEPT = (*COUNTER_KEY, "sequence", "bytes")
 BEFORE_ALL = -(2**63)
 
 
 class CounterBroken(Exception):
-    """What was added to a counter is not what it grew by."""
+    """The increment of a counter differs from its growth."""
 
     def __init__(self, grown_bytes: int, added_bytes: int) -> None:
         super().__init__(f"a counter grew by {grown_bytes} bytes and {added_bytes} were added")
 
 
 class Counters:
-    """The last report of each counter so far: of its highest sequence the one with the most bytes."""
+    """Last report of each counter: of its highest sequence the one with the most bytes."""
 
     def __init__(self) -> None:
         self._last: pa.Table | None = None
 
     def follow(self, reports: pa.Table) -> None:
-        """Follows the reports of one file, with the columns of `files.COLUMNS`, in any order. Under one sequence a
-        counter may be reported again with more bytes. A report that is not newer than the last of its counter is of a
-        file that was merged while another one was written: the one before it is not known any more, and it is passed
-        over.
+        """Verifies the reports of one file, with the columns of `files.COLUMNS`, in any order.
+
+        A counter may be reported again with more bytes under the same sequence. A report that is not newer than the
+        last one of its counter belongs to a file that was merged while another one was written; its predecessor is not
+        known any more, so it is skipped.
 
         Raises:
-            CounterBroken: a report adds other bytes than lie between it and the one before it.
+            CounterBroken: an increment differs from the bytes between the report and its predecessor.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -64,7 +66,7 @@ class Counters:
 
 
 def _in_order(known: pa.Table, added: pa.Array, old: int) -> pa.Table:
-    """Numbers alone, a counter's rows together: first what was known of it (`old` rows), then by sequence."""
+    """Returns the numeric columns sorted by counter: first the `old` known rows, then new ones by sequence."""
     import pyarrow as pa
 
     size = known.num_rows
@@ -83,8 +85,9 @@ def _in_order(known: pa.Table, added: pa.Array, old: int) -> pa.Table:
 
 
 def numbered(known: pa.Table) -> pa.Array:
-    """A number from 0 for each counter, in the order in which counters appear. Numbers are made dense after each
-    column, so that none outgrows 64 bits.
+    """Returns a number from 0 for each counter, in order of appearance.
+
+    Numbers are made dense after each column, so that none exceeds 64 bits.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -98,7 +101,7 @@ def numbered(known: pa.Table) -> pa.Array:
 
 
 def _is_looked_at(rows: pa.Table) -> pa.Array:
-    """True for what was known, and for each report that is newer than it, once."""
+    """True for known rows, and once for each report that is newer than the known one."""
     import pyarrow.compute as pc
 
     is_first, is_new = _is_first(rows), array_of(rows, "is_new")
@@ -114,7 +117,7 @@ def _is_looked_at(rows: pa.Table) -> pa.Array:
 
 
 def _known(is_first: pa.Array, is_new: pa.Array, values: pa.Array) -> pa.Array:
-    """In the rows of each counter, the value that was known of it before."""
+    """Returns for the rows of each counter the value that was known before."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -127,12 +130,12 @@ def _is_first(rows: pa.Table) -> pa.Array:
 
 
 def is_first_of(numbers: pa.Array) -> pa.Array:
-    """True where a number differs from the one before it, and for the first of all."""
+    """True where a number differs from its predecessor, and for the first row."""
     import pyarrow.compute as pc
 
     return pc.fill_null(pc.not_equal(pc.pairwise_diff(numbers), 0), True)
 
 
 def array_of(table: pa.Table, name: str) -> pa.Array:
-    """A column in one piece."""
+    """Returns a column as a single chunk."""
     return table.column(name).combine_chunks()

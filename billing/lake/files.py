@@ -1,4 +1,4 @@
-"""Files of the lake: written under names that a second try gives again, and merged when a day is over."""
+"""Files of the lake: written under deterministic names, and merged when a day is over."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA_VERSION = 1
 MS_PER_DAY = 86_400_000
 EPOCH = date(1970, 1, 1)
 ADDED = tuple(f"added_{name}" for name in COUNTED)
-# Of `billing.pipeline.differences.increments`.
+# Columns of `billing.pipeline.differences.increments`.
 COLUMNS = (*COUNTER_KEY, "sequence", "at_ms", *COUNTED, *ADDED)
 NAME_CHARS = 24
 MERGED = "merged-"
@@ -28,7 +28,7 @@ MERGED = "merged-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A file that is there, for the row that makes it count."""
+    """Completed file, as input of the row that makes it part of the lake."""
 
     path: str
     cluster_id: str
@@ -40,8 +40,9 @@ class Written:
 def write(
     place: LakePlace, cluster_id: str, ranges: Mapping[int, tuple[int, int]], reports: pa.Table, part: str = ""
 ) -> list[Written]:
-    """Writes reports of these ranges, a file for each UTC day: all of them, or the `part` that is named. The same
-    ranges of offsets give the same names, so what a run that was killed left behind is written over, or has no row.
+    """Writes reports of these ranges, one file per UTC day: all of them, or the named `part`.
+
+    The same offset ranges give the same names, so files of a killed run are overwritten or have no row.
     """
     name = _name([cluster_id, sorted(ranges.items()), *([part] if part else [])])
     return [
@@ -51,25 +52,25 @@ def write(
 
 
 def merged_path(cluster_id: str, day: date, paths: Sequence[str]) -> str:
-    """Where these files of a cluster and day are merged to (`billing.lake.merging`)."""
+    """Returns the path of the merged file of these files of a cluster and day (`billing.lake.merging`)."""
     return f"events/{day:%Y-%m-%d}/{cluster_id}/{MERGED}{_name(sorted(paths))}.parquet"
 
 
 def is_merged(path: str) -> bool:
-    """True for files whose rows are in the order of counters and sequences."""
+    """True for files whose rows are sorted by counter and sequence."""
     return path.rpartition("/")[2].startswith(MERGED)
 
 
 def read(place: LakePlace, path: str) -> pa.Table:
     from pyarrow import parquet
 
-    # Opened as a stream: a path would be taken for a data set, and its folder's name for a column.
+    # Opened as a stream: pyarrow would take a path for a data set and its folder's name for a column.
     with place.files.open_input_file(place.path(path)) as stream:
         return parquet.read_table(stream)
 
 
 def delete(place: LakePlace, path: str) -> None:
-    """One that is not there is as good as deleted."""
+    """Deletes a file; a missing file is not an error."""
     try:
         place.files.delete_file(place.path(path))
     except FileNotFoundError:
@@ -81,7 +82,7 @@ def _write(place: LakePlace, path: str, cluster_id: str, day: date, table: pa.Ta
 
     full = place.path(path)
     place.files.create_dir(full.rpartition("/")[0], recursive=True)
-    # A task that Spark runs twice writes a file of its own each time.
+    # A task that Spark runs twice must not write to the same file.
     new = f"{full}.{secrets.token_hex(4)}.new"
     with place.files.open_output_stream(new) as stream:
         parquet.write_table(table, stream, compression="zstd")
@@ -90,14 +91,14 @@ def _write(place: LakePlace, path: str, cluster_id: str, day: date, table: pa.Ta
 
 
 def added_bytes(table: pa.Table) -> int:
-    """The sum that is kept beside a file."""
+    """Returns the sum that is stored beside a file."""
     import pyarrow.compute as pc
 
     return int(pc.sum(table.column("added_bytes")).as_py() or 0)
 
 
 def _by_day(reports: pa.Table) -> list[tuple[date, pa.Table]]:
-    """By the minute a report belongs to, which for one on the stroke of midnight is the day that ended."""
+    """Splits reports by the day of their minute; a report at midnight belongs to the day that ended."""
     import pyarrow.compute as pc
 
     numbers = pc.divide(pc.subtract(reports.column("at_ms"), 1), MS_PER_DAY)

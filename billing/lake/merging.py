@@ -1,7 +1,7 @@
-"""Files of a day as one, in bounded memory: rows go to buckets on disk by instance, and each bucket is sorted alone.
+"""Merging of a day's files in bounded memory: rows are divided into buckets on disk by instance, sorted one by one.
 
-The merged file is sorted by counter and sequence, in row groups whose statistics say which instances they have, so that
-readers pass over all others. How much memory it takes depends on the size of a bucket, not on the day.
+The merged file is sorted by counter and sequence, in row groups whose statistics cover the instances, so that readers
+can skip the others. Memory depends on the size of a bucket, not of the day.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
     from billing.models import LakeFile
 
-# Rows that are sorted at once; a bucket has about as many.
+# Number of rows sorted at once, and about the size of a bucket.
 BUCKET_ROWS: Final = 500_000
-# Files that are open at once. A day of more rows has larger buckets.
+# Maximum number of open files. Days with more rows have larger buckets.
 BUCKETS_MAX: Final = 512
 BATCH_ROWS: Final = 65_536
 ROW_GROUP_ROWS: Final = 131_072
-# A counter of an instance that has several buckets is in one of them, by these.
+# Columns that choose among the buckets of an instance with several.
 NAMES: Final = tuple(name for name in COUNTER_KEY if name != "instance_id")
 ORDER: Final = tuple((name, "ascending") for name in ("instance_id", *NAMES, "sequence"))
 
@@ -47,7 +47,7 @@ class Differs(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The first bucket of each instance, and how many it has. Buckets are in the order of instances."""
+    """First bucket and number of buckets of each instance. Buckets are in the order of instances."""
 
     first: Mapping[str, int]
     parts: Mapping[str, int]
@@ -55,7 +55,9 @@ class Plan:
 
 
 def planned(rows_of: Mapping[str, int], bucket_rows: int = BUCKET_ROWS) -> Plan:
-    """Instances in their order, as many in a bucket as fit; one with more rows has buckets of its own. Pure."""
+    """Assigns instances in order to buckets up to their size; an instance with more rows has buckets of its
+    own. Pure.
+    """
     bucket_rows = max(bucket_rows, -(-sum(rows_of.values()) // (BUCKETS_MAX // 2)))
     first, parts = {}, {}
     bucket, filled = 0, 0
@@ -74,19 +76,19 @@ def planned(rows_of: Mapping[str, int], bucket_rows: int = BUCKET_ROWS) -> Plan:
 def merge(
     place: LakePlace, cluster_id: str, day: date, old: Sequence[LakeFile], bucket_rows: int = BUCKET_ROWS
 ) -> Written:
-    """Several files of a cluster and day as one. The old ones stay until nobody's row names them.
+    """Merges several files of a cluster and day. The old files stay until no row names them.
 
     Raises:
-        Differs: one of them is not what was written.
+        Differs: a file does not match its row.
     """
     import pyarrow as pa
     from pyarrow import parquet
 
     schema = _schema_of(place, old)
     plan = planned(_rows_by_instance(place, old), bucket_rows)
-    path = merged_path(cluster_id, day, [each.path for each in old])
+    path = merged_path(cluster_id, day, [file.path for file in old])
     full = place.path(path)
-    # Another process that merges the same writes a file of its own.
+    # A concurrent process that merges the same files must not write to the same file.
     new = f"{full}.{secrets.token_hex(4)}.new"
     place.files.create_dir(full.rpartition("/")[0], recursive=True)
     rows = added = 0
@@ -110,12 +112,11 @@ def merge(
 def batches_of(
     place: LakePlace, file: LakeFile, columns: Sequence[str] | None = None, instance_ids: Iterable[str] | None = None
 ) -> Iterator[pa.Table]:
-    """Rows of a file, some at a time, in their order. With `instance_ids` row groups that have none of them are passed
-    over.
+    """Yields the rows of a file in batches, in order. With `instance_ids` row groups without them are skipped.
 
     Raises:
-        Differs: it has other rows than were written.
-        OSError, ValueError: it cannot be read.
+        Differs: the file has other rows than were written.
+        OSError, ValueError: the file cannot be read.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -130,7 +131,7 @@ def batches_of(
 
 
 def rows_of_groups(place: LakePlace, file: LakeFile, instance_ids: Iterable[str]) -> int:
-    """Rows of the row groups that may have some of these instances."""
+    """Returns the number of rows in row groups that may contain these instances."""
     from pyarrow import parquet
 
     with place.files.open_input_file(place.path(file.path)) as stream:
@@ -140,28 +141,28 @@ def rows_of_groups(place: LakePlace, file: LakeFile, instance_ids: Iterable[str]
 
 
 def _groups_of(source: object, wanted: Sequence[str]) -> list[int]:
-    """Row groups whose statistics do not exclude all of these."""
+    """Returns the row groups whose statistics do not exclude all of these instances."""
     metadata = source.metadata  # type: ignore[attr-defined]
     at = source.schema_arrow.get_field_index("instance_id")  # type: ignore[attr-defined]
     result = []
     for number in range(metadata.num_row_groups):
         statistics = metadata.row_group(number).column(at).statistics
         is_known = statistics is not None and statistics.has_min_max
-        if not is_known or any(statistics.min <= each <= statistics.max for each in wanted):
+        if not is_known or any(statistics.min <= instance_id <= statistics.max for instance_id in wanted):
             result.append(number)
     return result
 
 
 def _schema_of(place: LakePlace, old: Sequence[LakeFile]) -> pa.Schema:
-    """Columns of all; files of older versions differ in types that can be widened."""
+    """Returns the columns of all files; older versions differ in types that can be widened."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    found = []
-    for each in old:
-        with place.files.open_input_file(place.path(each.path)) as stream:
-            found.append(parquet.read_schema(stream).remove_metadata())
-    whole = pa.unify_schemas(found, promote_options="permissive")
+    schemas = []
+    for file in old:
+        with place.files.open_input_file(place.path(file.path)) as stream:
+            schemas.append(parquet.read_schema(stream).remove_metadata())
+    whole = pa.unify_schemas(schemas, promote_options="permissive")
     return pa.schema([whole.field(name) for name in COLUMNS])
 
 
@@ -169,27 +170,27 @@ def _rows_by_instance(place: LakePlace, old: Sequence[LakeFile]) -> dict[str, in
     import pyarrow.compute as pc
 
     rows: Counter[str] = Counter()
-    for each in old:
-        for table in batches_of(place, each, ["instance_id"]):
-            for found in pc.value_counts(table.column("instance_id")).to_pylist():
-                rows[found["values"]] += found["counts"]
+    for file in old:
+        for table in batches_of(place, file, ["instance_id"]):
+            for count in pc.value_counts(table.column("instance_id")).to_pylist():
+                rows[count["values"]] += count["counts"]
     return rows
 
 
 def _tables(place: LakePlace, old: Sequence[LakeFile], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Rows of all files, some at a time. Each file is compared with what was written. Raises `Differs`."""
-    for each in old:
+    """Yields the rows of all files in batches and compares each file with its row. Raises `Differs`."""
+    for file in old:
         rows = added = 0
-        for table in batches_of(place, each, COLUMNS):
+        for table in batches_of(place, file, COLUMNS):
             rows, added = rows + table.num_rows, added + added_bytes(table)
             yield table.select(COLUMNS).cast(schema)
-        if (rows, added) != (each.rows, each.added_bytes):
-            found = f"{rows} rows that add {added} bytes, but {each.rows} and {each.added_bytes} were written"
-            raise Differs(each.path, found)
+        if (rows, added) != (file.rows, file.added_bytes):
+            found = f"{rows} rows that add {added} bytes, but {file.rows} and {file.added_bytes} were written"
+            raise Differs(file.path, found)
 
 
 def _fill(buckets: Sequence[Path], plan: Plan, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
-    """Writes rows to their buckets, as many at once as a bucket has, so that pieces are not tiny."""
+    """Writes rows to their buckets in pieces of about the size of a bucket, so that pieces are not tiny."""
     import pyarrow as pa
 
     with ExitStack() as stack:
@@ -203,7 +204,7 @@ def _fill(buckets: Sequence[Path], plan: Plan, schema: pa.Schema, tables: Iterab
         waiting: list[pa.Table] = []
         for table in tables:
             waiting.append(table)
-            if sum(each.num_rows for each in waiting) >= BUCKET_ROWS:
+            if sum(table_.num_rows for table_ in waiting) >= BUCKET_ROWS:
                 _write_apart(writers, plan, waiting)
         if waiting:
             _write_apart(writers, plan, waiting)
@@ -222,22 +223,22 @@ def _write_apart(writers: Sequence[pa.RecordBatchWriter], plan: Plan, waiting: l
     order = pc.sort_indices(number)
     table = table.take(order)
     at = 0
-    for found in pc.value_counts(number.take(order)).to_pylist():
-        writers[found["values"]].write_table(table.slice(at, found["counts"]))
-        at += found["counts"]
+    for count in pc.value_counts(number.take(order)).to_pylist():
+        writers[count["values"]].write_table(table.slice(at, count["counts"]))
+        at += count["counts"]
 
 
 def _buckets_of(table: pa.Table, plan: Plan) -> pa.Array:
-    """Number of the bucket of each row."""
+    """Returns the bucket number of each row."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     instances = table.column("instance_id").combine_chunks().dictionary_encode()
     ids = instances.dictionary.to_pylist()
-    first = pa.array([plan.first[each] for each in ids], pa.int64()).take(instances.indices)
-    if all(plan.parts[each] == 1 for each in ids):
+    first = pa.array([plan.first[instance_id] for instance_id in ids], pa.int64()).take(instances.indices)
+    if all(plan.parts[instance_id] == 1 for instance_id in ids):
         return first
-    parts = pa.array([plan.parts[each] for each in ids], pa.int64()).take(instances.indices)
+    parts = pa.array([plan.parts[instance_id] for instance_id in ids], pa.int64()).take(instances.indices)
     mixed = pa.repeat(pa.scalar(0, pa.int64()), table.num_rows)
     for name in NAMES:
         column = table.column(name).combine_chunks().dictionary_encode()

@@ -1,5 +1,6 @@
-"""What came of working days out again from the lake, for the page that closes a month. Kept in the cache: a day whose
-outcome is lost is worked out again.
+"""Outcomes of reconciling days with the lake, for the page that closes a month.
+
+They are kept in the cache; a day without an outcome is reconciled again.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ from datetime import date
 
 from django.core.cache import cache as shared_cache
 
-# In place of a number of hours that differ: the lake is not what was written.
+# Outcome of a day whose files are damaged, in place of the number of differing hours.
 BROKEN = -1
 KEPT_S = 100 * 24 * 3_600
 
 
 def note(day: date, outcome: int) -> None:
-    """How many hours of a day differ, or `BROKEN`."""
+    """Stores the number of differing hours of a day, or `BROKEN`."""
     shared_cache.set(_key(day), outcome, KEPT_S)
 
 
 def of_days(days: Iterable[date]) -> dict[date, int]:
-    """Of those whose outcome is known."""
+    """Returns the outcomes of the days that have one."""
     keys = {_key(day): day for day in days}
     return {keys[key]: int(outcome) for key, outcome in shared_cache.get_many(list(keys)).items()}
 

@@ -1,4 +1,4 @@
-"""Hours of usage, worked out again from the files of the lake alone."""
+"""Replay of usage hours from the files of the lake alone."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MS_PER_HOUR = 3_600_000
 
 
 class LakeBroken(Exception):
-    """A file that counts is not what was written: it is not there, has other rows, or its counters do not follow."""
+    """A file does not match its row: it is missing, has other rows, or its counters are inconsistent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeHour:
-    """Bytes of an instance in one UTC hour, in one direction."""
+    """Bytes of an instance in one UTC hour in one direction."""
 
     instance_id: str
     hour: datetime
@@ -37,11 +37,12 @@ class LakeHour:
 
 
 def hours(place: LakePlace, instance_ids: Iterable[str] | None, start: datetime, end: datetime) -> Iterator[LakeHour]:
-    """Of these instances (of all where None) in `[start, end)`, in any order; hours without bytes are left out. One
-    file is in memory at a time, and the last report of each counter.
+    """Yields the hours with bytes of these instances (None: of all) in `[start, end)`, in any order.
+
+    Memory is bounded by one file and the last report of each counter.
 
     Raises:
-        LakeBroken: see there.
+        LakeBroken: a file is damaged.
     """
     for instance_id, hour, direction, count in steps(place, instance_ids, start, end, MS_PER_HOUR):
         yield LakeHour(instance_id=instance_id, hour=hour, direction=direction, bytes=count)
@@ -50,10 +51,10 @@ def hours(place: LakePlace, instance_ids: Iterable[str] | None, start: datetime,
 def steps(
     place: LakePlace, instance_ids: Iterable[str] | None, start: datetime, end: datetime, step_ms: int
 ) -> Iterator[tuple[str, datetime, str, int]]:
-    """Rows of (instance, begin of the step, direction, bytes), as `hours`, in steps of `step_ms`.
+    """Yields (instance id, start of the step, direction, bytes) like `hours`, in steps of `step_ms`.
 
     Raises:
-        LakeBroken: see there.
+        LakeBroken: a file is damaged.
     """
     wanted = None if instance_ids is None else sorted(set(instance_ids))
     files = list(files_of(start, end))
@@ -63,7 +64,7 @@ def steps(
         merged = list(files_of(start, end))
         if merged == files:
             raise
-        # What was read was merged meanwhile, and is in other files.
+        # The files were merged in the meantime.
         sums = _sums(place, merged, wanted, step_ms)
     for (instance_id, number, direction), count in sums.items():
         instant = datetime.fromtimestamp(number * step_ms / 1000, UTC)
@@ -72,15 +73,15 @@ def steps(
 
 
 def files_of(start: datetime, end: datetime) -> QuerySet[LakeFile]:
-    """Of all days that `[start, end)` touches, in the order in which they are to be read."""
-    found = LakeFile.objects.filter(day__gte=start.date(), day__lte=(end - timedelta.resolution).date())
-    return found.order_by("day", "cluster_id", "id")
+    """Returns the files of all days that `[start, end)` touches, in reading order."""
+    files = LakeFile.objects.filter(day__gte=start.date(), day__lte=(end - timedelta.resolution).date())
+    return files.order_by("day", "cluster_id", "id")
 
 
 def _sums(
     place: LakePlace, files: Sequence[LakeFile], wanted: list[str] | None, step_ms: int
 ) -> dict[tuple[str, int, str], int]:
-    """Bytes by instance, number of the step and direction."""
+    """Returns the bytes by instance, number of the step and direction."""
     import pyarrow.compute as pc
 
     counters = Counters()
@@ -101,11 +102,12 @@ def _sums(
 
 
 def tables_of(place: LakePlace, file: LakeFile, wanted: Sequence[str] | None) -> Iterator[pa.Table]:
-    """Reports of a file: of a merged one some at a time, and where instances are `wanted` without row groups that have
-    none of them. What is read whole is compared with what was written.
+    """Yields the reports of a file: merged files in batches and without row groups that have none of `wanted`.
+
+    Files that are read completely are compared with their row.
 
     Raises:
-        LakeBroken: see there.
+        LakeBroken: the file is damaged.
     """
     if not is_merged(file.path):
         yield checked(place, file)
@@ -125,19 +127,19 @@ def tables_of(place: LakePlace, file: LakeFile, wanted: Sequence[str] | None) ->
 
 
 def rows_to_read(place: LakePlace, instance_ids: Iterable[str], start: datetime, end: datetime) -> int:
-    """Rows of the files that a replay of these instances reads."""
+    """Returns the number of rows that a replay of these instances reads."""
     wanted = sorted(set(instance_ids))
     rows = 0
     for file in files_of(start, end):
         try:
             rows += rows_of_groups(place, file, wanted) if is_merged(file.path) else file.rows
         except (OSError, ValueError):
-            rows += file.rows  # replaying it says what is wrong
+            rows += file.rows  # the replay reports the error
     return rows
 
 
 def checked(place: LakePlace, file: LakeFile) -> pa.Table:
-    """Raises `LakeBroken`."""
+    """Reads a file and compares it with its row. Raises `LakeBroken`."""
     try:
         table = read(place, file.path)
     except (OSError, ValueError) as trouble:

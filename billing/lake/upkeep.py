@@ -1,4 +1,4 @@
-"""Writes: files of a day are merged, what no row names is deleted, and yesterday is worked out again."""
+"""Writes: merges files of past days, deletes files without a row, and reconciles days with the tables."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from billing.models import LakeFile, UsageHour
 
 log = structlog.get_logger(__name__)
 
-# A day has so many files at most, of a cluster, before they are merged.
+# Maximum number of files of a cluster on one day before they are merged.
 FILES_PER_DAY_MAX = 60
-# So many days back are worked out again, one an hour, where their outcome is not known.
+# Number of past days that are reconciled, one an hour, while their outcome is unknown.
 DAYS_RECONCILED_MAX = 45
 DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HourDifference:
-    """Bytes of an hour as the tables have them, and as the lake has them."""
+    """Bytes of an hour in the tables and in the lake."""
 
     instance_id: str
     hour: datetime
@@ -37,16 +37,16 @@ class HourDifference:
 
 
 def merge_days(place: LakePlace, today: date) -> int:
-    """Days that are over, and any with very many files; how many files there are fewer.
+    """Merges files of past days and of days with too many files; returns by how many files their number decreased.
 
     Raises:
-        LakeBroken: a file is not what was written; nothing of its day is merged.
+        LakeBroken: a file is damaged; nothing of its day is merged.
     """
     fewer = 0
     many = LakeFile.objects.values("day", "cluster_id").annotate(count=Count("id")).filter(count__gt=1).order_by("day")
-    for found in many:
-        if found["day"] < today or found["count"] > FILES_PER_DAY_MAX:
-            fewer += _merge(place, found["cluster_id"], found["day"])
+    for group in many:
+        if group["day"] < today or group["count"] > FILES_PER_DAY_MAX:
+            fewer += _merge(place, group["cluster_id"], group["day"])
     return fewer
 
 
@@ -56,33 +56,33 @@ def _merge(place: LakePlace, cluster_id: str, day: date) -> int:
         written = merging.merge(place, cluster_id, day, old)
     except (OSError, ValueError, merging.Differs) as trouble:
         raise LakeBroken(f"{day} of {cluster_id}: {trouble}") from trouble
-    expected = sum(each.rows for each in old), sum(each.added_bytes for each in old)
+    expected = sum(file.rows for file in old), sum(file.added_bytes for file in old)
     if (written.rows, written.added_bytes) != expected:
         raise LakeBroken(f"{written.path}: merged to {written.rows} rows, {written.added_bytes} bytes; not {expected}")
     with transaction.atomic():
-        gone, _ = LakeFile.objects.filter(pk__in=[each.pk for each in old]).delete()
+        gone, _ = LakeFile.objects.filter(pk__in=[file.pk for file in old]).delete()
         if gone != len(old):
             transaction.set_rollback(True)
-            return 0  # somebody else merged them
+            return 0  # another process merged them
         LakeFile.objects.create(
             path=written.path, cluster_id=cluster_id, day=day, rows=written.rows, added_bytes=written.added_bytes,
             schema_version=files.SCHEMA_VERSION,
         )  # fmt: skip
-    for each in old:
-        files.delete(place, each.path)
+    for file in old:
+        files.delete(place, file.path)
     return len(old) - 1
 
 
 def has_all_of(day: date) -> bool:
-    """Whether the lake was there before the day began."""
+    """True if the lake existed before the day began."""
     return LakeFile.objects.filter(day__lt=day).exists()
 
 
 def reconcile(place: LakePlace, day: date) -> list[HourDifference]:
-    """A day worked out again from the lake, beside the tables: what differs, which is told as an error as well.
+    """Compares a day of the lake with the tables; differences are also logged as an error.
 
     Raises:
-        LakeBroken: the lake itself is not what was written.
+        LakeBroken: a file of the lake is damaged.
     """
     start = datetime.combine(day, time(), UTC)
     try:
@@ -95,7 +95,7 @@ def reconcile(place: LakePlace, day: date) -> list[HourDifference]:
 
 
 def day_without_outcome(today: date) -> date | None:
-    """The latest of the last days before yesterday that nobody knows the outcome of; None where all are known."""
+    """Returns the latest day before yesterday without an outcome; None if all are known."""
     days = [today - n * DAY for n in range(2, DAYS_RECONCILED_MAX)]
     known = outcomes.of_days(days)
     return next((day for day in days if day not in known and has_all_of(day)), None)
@@ -104,7 +104,7 @@ def day_without_outcome(today: date) -> date | None:
 def differences(
     place: LakePlace, instance_ids: Iterable[str] | None, start: datetime, end: datetime
 ) -> list[HourDifference]:
-    """Of these instances, of all where None, in full hours."""
+    """Returns the differing full hours of these instances (None: of all)."""
     in_tables: dict[tuple[str, datetime, str], int] = {}
     rows = UsageHour.objects.filter(hour__gte=start, hour__lt=end)
     if instance_ids is not None:
@@ -113,8 +113,8 @@ def differences(
     for instance_id, hour, direction, count in rows.values_list("instance_id", "hour", "direction", "bytes"):
         in_tables[instance_id, hour, direction] = count
     in_lake: dict[tuple[str, datetime, str], int] = defaultdict(int)
-    for each in hours(place, instance_ids, start, end):
-        in_lake[each.instance_id, each.hour, each.direction] += each.bytes
+    for lake_hour in hours(place, instance_ids, start, end):
+        in_lake[lake_hour.instance_id, lake_hour.hour, lake_hour.direction] += lake_hour.bytes
     result = [
         HourDifference(
             instance_id=key[0], hour=key[1], direction=key[2], in_tables=in_tables.get(key, 0),

@@ -1,5 +1,5 @@
-"""The ledger of a tenant: append-only entries per currency, whose sum is what the tenant owes.
+"""Ledger of a tenant: append-only entries per currency, whose sum is the amount that the tenant owes.
 
-`decide` is pure, `posting` writes single entries, `services` keeps invoices and the credit balance in line with them,
-`selectors` reads.
+`decide` is pure, `posting` writes single entries, `services` keeps invoices and the credit balance consistent with
+them, and `selectors` reads.
 """

@@ -1,4 +1,4 @@
-"""Writes: single entries of the ledger, and the lock under which all of them are posted."""
+"""Writes: single ledger entries, and the lock that protects all posting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ZERO = Decimal(0)
 
 
 def lock(tenant: Tenant) -> None:
-    """Locks a tenant's ledger until the transaction ends. Taken before invoices and payments are locked."""
+    """Locks a tenant's ledger until the transaction ends. It must be taken before locks of invoices and payments."""
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
 
 
@@ -30,7 +30,7 @@ def post(
     payment: Payment | None = None,
     reference: str = "",
 ) -> LedgerEntry:
-    """Posts one entry; the ledger is locked."""
+    """Posts one entry; the caller holds the ledger's lock."""
     return LedgerEntry.objects.create(
         tenant=tenant, currency=currency, kind=kind, amount=amount, balance=balance(tenant, currency) + amount,
         invoice=invoice, document=document, payment=payment, reference=reference, posted_at=now,
@@ -38,17 +38,17 @@ def post(
 
 
 def balance(tenant: Tenant, currency: str) -> Decimal:
-    """Amount that the tenant owes in this currency; below zero where the seller owes it."""
+    """Returns the amount that the tenant owes in this currency; negative if the seller owes it."""
     last = LedgerEntry.objects.filter(tenant=tenant, currency=currency).order_by("-pk").first()
     return ZERO if last is None else last.balance
 
 
 def credit(tenant: Tenant, currency: str) -> Decimal:
-    """Credit balance, which is used for the next invoices or refunded. Never below zero once transfers are made."""
+    """Returns the credit balance, which later invoices use or a refund pays back; not negative after transfers."""
     of_no_invoice = LedgerEntry.objects.filter(tenant=tenant, currency=currency, invoice=None)
     return -(of_no_invoice.aggregate(sum=Sum("amount"))["sum"] or ZERO)
 
 
 def open_amount(invoice: Invoice) -> Decimal:
-    """Sum of the invoice's entries."""
+    """Returns the sum of the invoice's entries."""
     return LedgerEntry.objects.filter(invoice=invoice).aggregate(sum=Sum("amount"))["sum"] or ZERO

@@ -1,4 +1,4 @@
-"""Reads: a tenant's ledger, its balances, and the credit of all tenants."""
+"""Reads: a tenant's ledger and balances, and the credit of all tenants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING = Value(ZERO, output_field=MoneyField())
 
 
 class Balance(NamedTuple):
-    """Sums of one currency: `balance` is what the tenant owes, the open amounts less the credit."""
+    """Sums in one currency. `balance` is the amount that the tenant owes: the open amounts less the credit."""
 
     currency: str
     balance: Decimal
@@ -38,26 +38,26 @@ class TenantCredit(NamedTuple):
 
 
 def entries_of(tenant: Tenant, currency: str | None = None) -> QuerySet[LedgerEntry]:
-    """Entries as a statement shows them. Transfers are left out: the two of each cancel out."""
-    found = LedgerEntry.objects.filter(tenant=tenant).exclude(kind=LedgerKind.TRANSFER)
+    """Returns the entries of a statement, without transfers, whose two entries cancel out."""
+    entries = LedgerEntry.objects.filter(tenant=tenant).exclude(kind=LedgerKind.TRANSFER)
     if currency is not None:
-        found = found.filter(currency=currency)
-    return found.select_related("invoice", "document").defer("invoice__inputs", "document__inputs")
+        entries = entries.filter(currency=currency)
+    return entries.select_related("invoice", "document").defer("invoice__inputs", "document__inputs")
 
 
 def settlements_of(invoice: Invoice) -> QuerySet[LedgerEntry]:
-    """Entries that changed the open amount of an invoice since it was issued, in their order."""
-    found = LedgerEntry.objects.filter(invoice=invoice).exclude(kind=LedgerKind.INVOICE)
-    return found.select_related("document").defer("document__inputs").order_by("pk")
+    """Returns the entries that changed the open amount of an invoice after it was issued, oldest first."""
+    entries = LedgerEntry.objects.filter(invoice=invoice).exclude(kind=LedgerKind.INVOICE)
+    return entries.select_related("document").defer("document__inputs").order_by("pk")
 
 
 def balances(tenant: Tenant, at: datetime | None = None) -> list[Balance]:
-    """Balances of each currency by name, at the end of all entries or of those posted until `at`."""
-    found = LedgerEntry.objects.filter(tenant=tenant)
+    """Returns the balances by currency, ordered by name, of all entries or of those posted until `at`."""
+    entries = LedgerEntry.objects.filter(tenant=tenant)
     if at is not None:
-        found = found.filter(posted_at__lte=at)
+        entries = entries.filter(posted_at__lte=at)
     rows = (
-        found.order_by()
+        entries.order_by()
         .values_list("currency")
         .annotate(
             balance_=Coalesce(Sum("amount"), NOTHING),
@@ -69,16 +69,18 @@ def balances(tenant: Tenant, at: datetime | None = None) -> list[Balance]:
 
 
 def credits_of_tenants(words: str = "") -> QuerySet[LedgerEntry, TenantCredit]:
-    """Tenants with credit, the most first; of those whose name has the words in it."""
-    found = LedgerEntry.objects.filter(invoice=None)
+    """Returns tenants with credit, the largest amount first; with `words` only tenants whose name contains them."""
+    entries = LedgerEntry.objects.filter(invoice=None)
     if words:
-        found = found.filter(Q(tenant__name__icontains=words) | Q(tenant__slug__icontains=words))
-    rows = found.order_by().values("tenant_id", "tenant__name", "tenant__slug", "currency").annotate(sum=Sum("amount"))
+        entries = entries.filter(Q(tenant__name__icontains=words) | Q(tenant__slug__icontains=words))
+    rows = (
+        entries.order_by().values("tenant_id", "tenant__name", "tenant__slug", "currency").annotate(sum=Sum("amount"))
+    )
     return rows.filter(sum__lt=0).order_by("sum", "tenant_id", "currency")  # type: ignore[return-value]
 
 
 def as_credits(rows: Iterable[dict[str, object]]) -> list[TenantCredit]:
-    """Rows of `credits_of_tenants`."""
+    """Converts rows of `credits_of_tenants`."""
     return [
         TenantCredit(
             str(row["tenant_id"]), str(row["tenant__name"]), str(row["tenant__slug"]), str(row["currency"]),

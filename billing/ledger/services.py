@@ -1,4 +1,4 @@
-"""Writes: transfers between invoices and the credit balance, invoices that are closed by them, and refunds."""
+"""Writes: transfers between invoices and the credit balance, the closing of paid invoices, and refunds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CLOSED = {
 
 
 class Ending(NamedTuple):
-    """State of an invoice that is closed, and the reference that says why."""
+    """Final state of an invoice with its reference."""
 
     state: InvoiceState
     reference: str
@@ -55,10 +55,10 @@ def apply_credit(
     now: datetime,
     endings: Mapping[str, Ending] | None = None,
 ) -> None:
-    """Makes the transfers that are due, closes invoices of which nothing is open, and resumes a tenant that was
-    suspended for them. The ledger is locked.
+    """Makes the transfers that are due, closes invoices that are paid and resumes a tenant suspended because of them.
 
-    `endings`, by the id of the invoice, says how those are closed that are not just settled.
+    The caller holds the ledger's lock. `endings` has, by invoice id, the final state of invoices that are not just
+    settled.
     """
     rows = list(_balances(tenant, currency))
     by_id = {row.pk: row for row in rows}
@@ -66,7 +66,7 @@ def apply_credit(
         InvoiceBalance(invoice_id=row.pk, open_amount=row.open_amount, is_open=row.state == InvoiceState.ISSUED)  # type: ignore[attr-defined]
         for row in rows
     ]
-    left = {each.invoice_id: each.open_amount for each in balances}
+    left = {balance.invoice_id: balance.open_amount for balance in balances}
     for transfer in transfers(posting.credit(tenant, currency), balances):
         _transfer(tenant, by_id[transfer.invoice_id], transfer.amount, now)
         left[transfer.invoice_id] -= transfer.amount
@@ -77,14 +77,14 @@ def apply_credit(
 
 
 def _balances(tenant: Tenant, currency: str) -> QuerySet[Invoice]:
-    """Invoices that are open, or of which too much was paid or credited; the first one due comes first."""
-    found = Invoice.objects.filter(tenant=tenant, currency=currency, kind=InvoiceKind.INVOICE).defer("inputs")
-    rows = with_open_amount(found).filter(Q(state=InvoiceState.ISSUED) | ~Q(open_amount=ZERO))
+    """Returns invoices that are open or overpaid, by due date."""
+    invoices = Invoice.objects.filter(tenant=tenant, currency=currency, kind=InvoiceKind.INVOICE).defer("inputs")
+    rows = with_open_amount(invoices).filter(Q(state=InvoiceState.ISSUED) | ~Q(open_amount=ZERO))
     return rows.order_by("due_at", "pk")
 
 
 def _transfer(tenant: Tenant, invoice: Invoice, amount: Decimal, now: datetime) -> None:
-    """Two entries that leave the balance as it is."""
+    """Posts the two entries of a transfer, which leave the balance unchanged."""
     posting.post(tenant, invoice.currency, LedgerKind.TRANSFER, amount, now=now, reference=invoice.number)
     posting.post(
         tenant, invoice.currency, LedgerKind.TRANSFER, -amount, now=now, invoice=invoice, reference=invoice.number
@@ -92,7 +92,7 @@ def _transfer(tenant: Tenant, invoice: Invoice, amount: Decimal, now: datetime) 
 
 
 def mark_closed(acting: Actor, invoice: Invoice, ending: Ending, now: datetime) -> None:
-    """Writes the state of an invoice, once, with its audit row and its webhook."""
+    """Sets the final state of an invoice, with its audit row and its webhook."""
     invoice.state, invoice.closed_at, invoice.reference = ending.state, now, ending.reference
     invoice.save(update_fields=["state", "closed_at", "reference"])
     after = {"state": ending.state, "reference": ending.reference}
@@ -105,7 +105,7 @@ def audited(invoice: Invoice) -> dict[str, Any]:
 
 
 def reverse_write_off(invoice: Invoice, amount: Decimal, now: datetime) -> None:
-    """Takes back as much of a write-off as is now paid or credited: a tenant gains no credit for what it never paid."""
+    """Reverses the part of a write-off that is paid or credited later, so that the tenant gets no credit for it."""
     written_off = LedgerEntry.objects.filter(invoice=invoice, kind=LedgerKind.WRITE_OFF)
     left = -(written_off.aggregate(sum=Sum("amount"))["sum"] or ZERO)
     if (reversed_amount := min(left, amount)) > ZERO:
@@ -119,11 +119,11 @@ def reverse_write_off(invoice: Invoice, amount: Decimal, now: datetime) -> None:
 def refund(
     *, acting: Actor, tenant: Tenant, currency: str, amount: Decimal, reference: str, now: datetime
 ) -> LedgerEntry:
-    """Records that an amount of the credit balance was paid back. The reference names the transfer, and counts once.
+    """Records that a part of the credit balance was paid back. The reference identifies the transfer, so it is unique.
 
     Raises:
         Invalid: more than the credit balance, not an amount, or no reference.
-        Conflict: a refund with this reference is recorded.
+        Conflict: a refund with this reference exists.
     """
     access.require(acting, Scope.OPERATOR)
     posting.lock(tenant)

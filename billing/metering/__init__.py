@@ -1,1 +1,1 @@
-"""What an instance had and used, as bills are made of it."""
+"""Sizes and usage of an instance as input of bills."""

@@ -1,4 +1,4 @@
-"""From what brokers counted in an hour to the words of rating: pure."""
+"""Conversion of an hour's counters into input of rating: pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECONDS_PER_HOUR = 3_600
 
 
 def hour_usage(hour: datetime, counted: Mapping[str, int]) -> HourUsage:
-    """`counted` by what was counted: bytes by direction, byte-hours, partition-seconds, connections."""
+    """Returns the usage of an hour. `counted` has bytes by direction, byte-hours, partition-seconds and connections."""
     return HourUsage(
         hour=hour,
         bytes_in=counted.get(Direction.PRODUCE, 0),

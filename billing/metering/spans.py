@@ -1,8 +1,8 @@
-"""From the log of operations to the sizes an instance had, and for how long: pure.
+"""Conversion of the log of operations into the sizes that an instance had over time: pure.
 
-An instance is charged from the moment it first ran. A change of its size counts from when all brokers confirmed it, a
-suspension and a deletion from when they were asked for, the end of a suspension from when it was confirmed. The time
-between a deletion and its undoing is free, and so is whatever failed.
+An instance is charged from the moment it first ran. A change of size counts from its confirmation by all brokers, a
+suspension and a deletion from the request, the end of a suspension from its confirmation. The time between a deletion
+and its undoing is free, and so are failed operations.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ ENDINGS = (OperationType.DELETE, OperationType.PURGE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeChange:
-    """One operation of an instance, and what the instance has and is once it succeeded. `done_at` is None for one that
-    failed, or is not over.
+    """One operation of an instance, with the state of the instance after it succeeded.
+
+    `done_at` is None for an operation that failed or is not finished.
     """
 
     type: str
@@ -34,7 +35,7 @@ class SizeChange:
 
 @dataclass(frozen=True, slots=True)
 class _Effect:
-    """What is so from `at` on. `span` without an end says the size; None: nothing is charged."""
+    """State from `at` on: the size of the change, or no charges after a deletion."""
 
     at: datetime
     change: SizeChange
@@ -42,10 +43,10 @@ class _Effect:
 
 
 def spans(changes: Sequence[SizeChange]) -> list[SizeSpan]:
-    """The spans of one instance, oldest first; they do not overlap, and the last has no end while it exists.
+    """Returns the spans of one instance, oldest first, without overlaps; the last has no end while the instance exists.
 
-    `changes` in any order. Each says all that an instance has and is, those asked for before it included: one that is
-    confirmed later than a change that was asked for after it says nothing new.
+    `changes` may be in any order. Each describes the whole state of the instance, including changes requested before
+    it, so one that is confirmed after a later request is ignored.
     """
     effects = [effect for change in changes if (effect := _effect(change)) is not None]
     effects.sort(key=lambda effect: effect.at)
@@ -62,7 +63,7 @@ def spans(changes: Sequence[SizeChange]) -> list[SizeSpan]:
         elif effect.kind == OperationType.CREATE or has_run:
             has_run = True
             if present is None and effect.kind not in (OperationType.CREATE, OperationType.RESTORE):
-                continue  # it ended while it was deleted
+                continue  # it took effect while the instance was deleted
             wanted = SizeSpan(
                 plan=change.plan,
                 bandwidth_mb_s=change.bandwidth_mb_s,
@@ -85,7 +86,7 @@ def spans(changes: Sequence[SizeChange]) -> list[SizeSpan]:
 
 
 def _effect(change: SizeChange) -> _Effect | None:
-    """When an operation takes effect; None where it never did. A deletion ends at once what is charged."""
+    """Returns the effect of an operation; None if it never took effect. Deletions take effect when requested."""
     if change.type in ENDINGS:
         return _Effect(change.asked_at, change, change.type)
     if change.done_at is None:

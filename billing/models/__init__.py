@@ -1,4 +1,4 @@
-"""The tables of billing, one module for each kind of fact."""
+"""Tables of billing, one module for each kind of data."""
 
 from billing.models.action_items import ActionItem, ActionKind, UsageCheck
 from billing.models.agreements import BillingProfile, Discount, InvoiceSeries, Seller, TaxChange

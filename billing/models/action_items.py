@@ -19,7 +19,7 @@ class ActionKind(models.TextChoices):
 
 
 class ActionItem(models.Model):
-    """One kind of fault of one tenant. It goes when the next round succeeds, or when an operator says so."""
+    """Fault of one kind of one tenant. It is removed when the next round succeeds or an operator handles it."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+", verbose_name=_("tenant"))
     kind = models.CharField(_("kind"), max_length=12, choices=ActionKind.choices)
@@ -38,8 +38,9 @@ class ActionItem(models.Model):
 
 
 class UsageCheck(models.Model):
-    """State of the usage of an invoice's period when the invoice was last found to charge it. While it is the same, the
-    invoice has no late usage.
+    """State of the usage of an invoice's period when the invoice was last found to charge it.
+
+    While the state is unchanged, the invoice has no late usage.
     """
 
     invoice = models.OneToOneField(Invoice, on_delete=models.CASCADE, primary_key=True, related_name="usage_check")

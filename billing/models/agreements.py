@@ -1,4 +1,4 @@
-"""Who sells, who pays, and what they agreed on over what the plans cost."""
+"""Seller, billing profiles of tenants and their individual terms: taxes and discounts."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ PURCHASE_ORDER_CHARS_MAX = 60
 BANK_NAME_CHARS_MAX = 80
 BANK_ACCOUNT_CHARS_MAX = 42
 BANK_CODE_CHARS_MAX = 11
-# An IBAN begins with a country and two check digits; other accounts are taken as they are.
+# An IBAN begins with a country and two check digits; other account numbers are not checked.
 IBAN = re.compile(r"[A-Z]{2}[0-9]{2}[A-Z0-9]{11,30}")
 NAME_CHARS_MAX = 120
 TAX_ID_CHARS_MAX = 32
 NUMBER_PREFIX_CHARS_MAX = 12
-# With a letter for credit notes and a year behind the prefix.
+# Prefix, a letter for credit notes and the year.
 SERIES_CHARS_MAX = 24
 DISCOUNT_CODE_CHARS_MAX = 32
 PAYMENT_DAYS_DEFAULT = 14
@@ -60,23 +60,23 @@ def validate_line(text: str) -> None:
 
 
 def emails_in(text: str) -> list[str]:
-    """Addresses in a text that has commas between them."""
-    return [each.strip() for each in text.split(",") if each.strip()]
+    """Returns the addresses in a comma-separated text."""
+    return [address.strip() for address in text.split(",") if address.strip()]
 
 
 def validate_emails(text: str) -> None:
-    """Raises `ValidationError` for too many addresses, or for one that is none."""
-    found = emails_in(text)
-    if len(found) > EMAILS_MAX:
+    """Raises `ValidationError` for too many addresses or an invalid one."""
+    addresses = emails_in(text)
+    if len(addresses) > EMAILS_MAX:
         raise ValidationError(_("At most %(n)d addresses.") % {"n": EMAILS_MAX}, code="too_many")
-    for each in found:
-        validate_email(each)
-        if len(each) > EMAIL_CHARS_MAX:
+    for address in addresses:
+        validate_email(address)
+        if len(address) > EMAIL_CHARS_MAX:
             raise ValidationError(_("An address is too long."), code="too_long")
 
 
 def validate_country(code: str) -> None:
-    """Raises `ValidationError` for what is no country's code of two letters in ISO 3166-1."""
+    """Raises `ValidationError` if the code is not a two-letter country code of ISO 3166-1."""
     if code not in countries:
         raise ValidationError(_("Not a country's code of two letters, such as DE."), code="not_a_country")
 
@@ -92,7 +92,7 @@ def validate_bank_account(text: str) -> None:
 
 
 class Seller(models.Model):
-    """The seller that issues invoices: one row. What an invoice shows is copied into it when it is issued."""
+    """Seller that issues the invoices: a single row. Its data is copied into each invoice at issue."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=ONLY_SELLER, editable=False)
     name = models.CharField(_("name"), max_length=NAME_CHARS_MAX, default="Penstock", validators=(validate_line,))
@@ -124,7 +124,7 @@ class Seller(models.Model):
     second_reminder_days = models.PositiveSmallIntegerField(
         _("second reminder, days overdue"), default=SECOND_REMINDER_DAYS_DEFAULT, help_text=_("0: none")
     )
-    # Never where nobody said so: invoices of before may be paid without anybody having noted it.
+    # Off by default: older invoices may have been paid without a record of it.
     suspend_days = models.PositiveSmallIntegerField(
         _("suspension, days overdue"), default=0, help_text=_("0: never. It ends when nothing is overdue.")
     )
@@ -138,7 +138,7 @@ class Seller(models.Model):
         return self.name
 
     def clean(self) -> None:
-        """One step after the other."""
+        """Checks that the steps of dunning follow one another."""
         super().clean()
         steps = [self.first_reminder_days, self.second_reminder_days, self.suspend_days]
         set_steps = [days for days in steps if days]
@@ -147,14 +147,16 @@ class Seller(models.Model):
 
 
 def validate_fits(name: str, amount: Decimal | None, currency: str) -> None:
-    """Refuses an amount that is finer than its currency."""
+    """Raises `ValidationError` for an amount with more decimals than its currency."""
     if amount is not None and currency and not fits(amount, currency):
         words = {"currency": currency, "n": minor_digits(currency)}
         raise ValidationError({name: _("Amounts in %(currency)s have at most %(n)s decimals.") % words})
 
 
 class InvoiceSeries(models.Model):
-    """The last number that was given in a series. Locked while one is taken, so that numbers have no gaps."""
+    """Last number of a series of invoice numbers. The row is locked while a number is taken, so that there
+    are no gaps.
+    """
 
     prefix = models.CharField(max_length=SERIES_CHARS_MAX, primary_key=True)
     last_number = models.PositiveIntegerField(default=0)
@@ -168,7 +170,7 @@ class InvoiceSeries(models.Model):
 
 
 class BillingProfile(models.Model):
-    """How a tenant is invoiced. A tenant without one pays no tax and has no minimum."""
+    """Billing details of a tenant. A tenant without a profile pays no tax and has no minimum."""
 
     tenant = models.OneToOneField(
         Tenant, on_delete=models.PROTECT, primary_key=True, related_name="billing_profile", verbose_name=_("tenant")
@@ -225,7 +227,7 @@ class BillingProfile(models.Model):
 
     @property
     def emails(self) -> list[str]:
-        """Addresses that invoices go to."""
+        """Addresses that receive invoices."""
         return emails_in(self.email)
 
     def clean(self) -> None:
@@ -236,8 +238,9 @@ class BillingProfile(models.Model):
 
 
 class TaxChange(models.Model):
-    """Another rate of tax for a tenant, from an instant on: hours before it keep the rate that they had. It can be
-    neither before what was invoiced, nor taken back then (`billing.tax`).
+    """Change of a tenant's tax rate from an instant on; earlier hours keep their rate.
+
+    A change can be neither added before invoiced hours nor removed once its hours are invoiced (`billing.tax`).
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="tax_changes", verbose_name=_("tenant"))
@@ -258,8 +261,9 @@ class TaxChange(models.Model):
 
 
 class Discount(models.Model):
-    """Off the bill of each period that begins in `[starts_at, ends_at)`: a percentage, an amount, or both. Agreed with
-    the tenant, or of a coupon that it redeemed.
+    """Discount on the bill of each period that begins in `[starts_at, ends_at)`: a percentage, an amount, or both.
+
+    It was agreed with the tenant, or comes from a coupon that the tenant redeemed.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="discounts", verbose_name=_("tenant"))

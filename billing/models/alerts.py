@@ -1,4 +1,4 @@
-"""Alert rules of tenants and of operators, when they fired, and the mails that are still to be sent."""
+"""Alert rules of tenants and operators, their firings, and mails to be sent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tenants.models import Tenant, Versioned
 
 
 class AlertKind(models.TextChoices):
-    """What a rule looks at. The last two are of a cluster, and operators' alone."""
+    """Figures that rules evaluate. The last two belong to clusters and are available to operators only."""
 
     STORAGE_USED = "storage_used", _("Storage used")
     THROTTLED_SHARE = "throttled_share", _("Time in which clients are delayed")
@@ -49,7 +49,7 @@ STATES = (
 
 
 class FiringEnd(models.TextChoices):
-    """Why a firing is over."""
+    """Reason for the end of a firing."""
 
     RESOLVED = "resolved", _("The figure went down")
     CHANGED = "changed", _("The rule was changed")
@@ -58,10 +58,11 @@ class FiringEnd(models.TextChoices):
 
 
 class AlertRule(Versioned):
-    """Of an instance of a tenant, or of a cluster and nobody's. `threshold` is percent, records, brokers or partitions,
-    as the kind has it; `window_minutes` is of the throttled share, `group_id` and `topic` are of lags.
+    """Alert rule about an instance of a tenant, or about a cluster without a tenant.
 
-    What is behind `state` is written by the evaluation (`decide.Progress`), which leaves the version alone.
+    `threshold` is in percent, records, brokers or partitions, depending on the kind; `window_minutes` belongs to the
+    throttled share, `group_id` and `topic` to lags. The fields from `state` on are written by the evaluation
+    (`decide.Progress`), without a new version.
     """
 
     id = TypedIdField("rul")
@@ -134,7 +135,7 @@ class AlertRule(Versioned):
 
 
 class AlertFiring(models.Model):
-    """A rule fired, as it was then; without `resolved_at` it still does. It outlives its rule."""
+    """Firing of a rule with the settings of that time; it is open without `resolved_at`. It outlives its rule."""
 
     id = TypedIdField("fir", ID_LONG_RANDOM_CHARS)
     tenant = models.ForeignKey(
@@ -182,8 +183,9 @@ class NoticeKind(models.TextChoices):
 
 
 class MailNotice(models.Model):
-    """A mail that is to be sent, written in the transaction of what it tells: a process that dies between the two loses
-    none. It is over with `finished_at`; `sent_to` counts the mails that were taken.
+    """Mail to be sent, written in the transaction of its cause, so that no mail is lost if a process dies.
+
+    It is finished when `finished_at` is set; `sent_to` counts the accepted mails.
     """
 
     tenant = models.ForeignKey(

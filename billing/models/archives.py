@@ -1,4 +1,4 @@
-"""Archives of topics: what is copied where, how far each partition is, and which files count."""
+"""Archives of topics: source and destination, progress of each partition, and the files of the archive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ArchiveState(models.TextChoices):
 
 
 class ValueFormat(models.TextChoices):
-    """What columns are made of a record's value, beside its bytes."""
+    """Columns made from a record's value, in addition to its bytes."""
 
     RAW = "raw", _("Bytes alone")
     JSON = "json", _("Columns of JSON")
@@ -37,15 +37,16 @@ class ValueFormat(models.TextChoices):
 
 
 class OnTrouble(models.TextChoices):
-    """What becomes of records that cannot be archived."""
+    """Handling of records that cannot be archived."""
 
     FAIL = "fail", _("Stop and say so")
     SKIP = "skip", _("Skip and count them")
 
 
 class Archive(Versioned):
-    """`url` is `file:` or `s3:`; files lie below it in a folder of the archive's id. Passwords and keys are encrypted:
-    whoever reads and writes must know them.
+    """Archive of a topic. `url` is `file:` or `s3:`; files are in a folder below it named by the archive's id.
+
+    Passwords and keys are stored encrypted, not hashed, because runs need them.
     """
 
     id = TypedIdField("arc")
@@ -72,7 +73,7 @@ class Archive(Versioned):
     access_key_id = models.CharField(_("access key"), max_length=NAME_CHARS_MAX, blank=True, default="")
     secret_access_key = models.CharField(max_length=SEALED_CHARS_MAX, blank=True, default="", editable=False)
     error = models.CharField(_("error"), max_length=ERROR_CHARS_MAX, blank=True, default="", editable=False)
-    # The topic's id when it was last looked at, and how often it was deleted and made again.
+    # Id of the topic when it was last checked, and how often it was deleted and recreated.
     topic_id = models.CharField(max_length=TOPIC_ID_CHARS_MAX, blank=True, default="", db_default="", editable=False)
     topic_generation = models.PositiveIntegerField(default=0, db_default=0, editable=False)
     last_run_at = models.DateTimeField(_("last run"), null=True, blank=True, editable=False)
@@ -102,9 +103,9 @@ class Archive(Versioned):
 
 
 class ArchivePartition(models.Model):
-    """How far one partition is: everything below `next_offset` is in files that count, was skipped, or was not there.
+    """Progress of one partition: offsets below `next_offset` are in files of the archive, skipped, or missing.
 
-    `planned_end` is set while a run is under way; one that was killed leaves it, and files that no row names.
+    `planned_end` is set during a run; a killed run leaves it set, together with files that no row names.
     """
 
     archive = models.ForeignKey(Archive, on_delete=models.CASCADE, related_name="partitions")
@@ -115,7 +116,7 @@ class ArchivePartition(models.Model):
     skipped_records = models.BigIntegerField(_("records skipped"), default=0)
     missed_offsets = models.BigIntegerField(_("offsets missed"), default=0)
     unfit_values = models.BigIntegerField(_("values without columns"), default=0)
-    # The topic was made anew since: `next_offset` is of the one before, `end_offset` of the new one.
+    # The topic was recreated: `next_offset` refers to the old topic, `end_offset` to the new one.
     is_of_deleted = models.BooleanField(default=False, db_default=False, editable=False)
     read_at = models.DateTimeField(null=True, editable=False)
     error = models.CharField(_("error"), max_length=ERROR_CHARS_MAX, blank=True, default="")
@@ -132,12 +133,12 @@ class ArchivePartition(models.Model):
 
     @property
     def lag(self) -> int:
-        """Offsets between what is archived and the end of the log as it was last seen."""
+        """Offsets between the archived ones and the end of the log as it was last seen."""
         return self.end_offset if self.is_of_deleted else max(0, self.end_offset - self.next_offset)
 
 
 class ArchiveFile(models.Model):
-    """A file that counts. `content_sum` is the sum of a hash of each row, by which it can be proved."""
+    """File that belongs to the archive. `content_sum` is the sum of the hashes of its rows, for verification."""
 
     archive = models.ForeignKey(Archive, on_delete=models.CASCADE, related_name="files")
     path = models.CharField(_("path"), max_length=400)

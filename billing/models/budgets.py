@@ -1,4 +1,4 @@
-"""Budgets of tenants, and what was said about them."""
+"""Budgets of tenants and their alerts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALLEST = Decimal("0.001")
 
 
 class Budget(Versioned):
-    """An amount for each month (UTC), before tax, in the tenant's currency: of one instance, or of all of them."""
+    """Monthly amount (UTC) before tax in the tenant's currency, for one instance or for all."""
 
     id = TypedIdField("bud")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="budgets", verbose_name=_("tenant"))
@@ -40,7 +40,7 @@ class Budget(Versioned):
 
 
 class BudgetAlert(models.Model):
-    """A mark of a budget was passed in a month; `mark` is a percentage, 0 stands for the forecast."""
+    """Alert that a threshold of a budget was passed in a month; `mark` is a percentage, 0 stands for the forecast."""
 
     id = TypedIdField("alr")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="budget_alerts", verbose_name=_("tenant"))

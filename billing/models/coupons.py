@@ -1,4 +1,4 @@
-"""Coupons: discounts that wait for who knows their code."""
+"""Coupons: discounts that tenants obtain by a code."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ CODE = RegexValidator(
     rf"\A[A-Z0-9][A-Z0-9-]{{{CODE_CHARS_MIN - 1},{DISCOUNT_CODE_CHARS_MAX - 1}}}\Z",
     _("6 to 32 of A-Z, 0-9 and hyphens."),
 )
-# Nothing that looks like something else.
+# Characters that are not easily confused.
 ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 GROUPS, GROUP_CHARS = 3, 4
 
 
 def new_code() -> str:
-    """One that nobody guesses: 60 bits."""
+    """Returns a random code with 60 bits of entropy."""
     return "-".join("".join(secrets.choice(ALPHABET) for _ in range(GROUP_CHARS)) for _ in range(GROUPS))
 
 
 class Coupon(models.Model):
-    """Whoever redeems its code has a `Discount` of it for `months` months, the one that runs being the first."""
+    """Coupon that gives a tenant a `Discount` for `months` months, beginning with the current one."""
 
     code = models.CharField(
         _("code"), max_length=DISCOUNT_CODE_CHARS_MAX, unique=True, default=new_code, validators=(CODE,)
@@ -70,7 +70,7 @@ class Coupon(models.Model):
         return self.code
 
     def clean(self) -> None:
-        """It is worth something, and an amount has a currency."""
+        """Checks that the coupon has a value, and an amount has a currency."""
         super().clean()
         if not self.percent and not self.amount:
             raise ValidationError(_("A coupon takes a percentage off, an amount, or both."))

@@ -1,4 +1,4 @@
-"""What was done about invoices that were not paid in time."""
+"""Reminders and suspensions because of overdue invoices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenants.models import Tenant
 
 
 class InvoiceReminder(models.Model):
-    """A mail that said an invoice is overdue: the first, or the second. Made before the mail is sent."""
+    """First or second reminder of an overdue invoice. The row is created before the mail is sent."""
 
     invoice = models.ForeignKey(Invoice, on_delete=models.PROTECT, related_name="reminders", verbose_name=_("invoice"))
     number = models.PositiveSmallIntegerField(_("number"))
@@ -27,7 +27,7 @@ class InvoiceReminder(models.Model):
 
 
 class UnpaidSuspension(models.Model):
-    """The tenant was suspended by the system for an overdue invoice: it is resumed when nothing is overdue."""
+    """Suspension of a tenant by the system because of an overdue invoice; it ends when nothing is overdue."""
 
     tenant = models.OneToOneField(
         Tenant, on_delete=models.CASCADE, primary_key=True, related_name="+", verbose_name=_("tenant")

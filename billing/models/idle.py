@@ -1,4 +1,4 @@
-"""Who was told that an instance is about to be stopped, because nobody uses it."""
+"""Warnings that an unused instance is about to be stopped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class IdleWarning(models.Model):
-    """Of the time of idleness that began at `idle_since`; of an earlier one it means nothing. Made before the mail."""
+    """Warning about the idle period that began at `idle_since`. The row is created before the mail is sent."""
 
     instance_id = models.CharField(_("instance"), max_length=16, primary_key=True)
     idle_since = models.DateTimeField(_("idle since"))

@@ -1,5 +1,5 @@
-"""Invoices and credit notes. Once issued, nothing in them changes but whether they are paid: the database sees to it
-(migration `0003_issued_is_immutable`). A draft is no row: it is worked out whenever somebody looks.
+"""Invoices and credit notes. After issue only their payment state changes, which the database enforces (migration
+`0003_issued_is_immutable`). Drafts are not stored; they are computed on demand.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ class InvoiceKind(models.TextChoices):
 
 
 class InvoiceState(models.TextChoices):
-    """State as it is stored; one that is due and not paid is shown as overdue. An invoice is settled where credit notes
-    or the credit balance left nothing of it, or where it charged nothing.
+    """Stored state; an open invoice after its due date is shown as overdue.
+
+    An invoice is settled if credit notes or the credit balance left nothing to pay, or if it charged nothing.
     """
 
     ISSUED = "issued", _("Open")
@@ -41,9 +42,11 @@ OVERDUE = "overdue"
 
 
 class Invoice(models.Model):
-    """An invoice or a credit note. `inputs` is what was rated (`billing.invoices.snapshot`), so that every amount can
-    be worked out again; `from_balance` is what of the total the credit balance covered when it was issued. `taxes` are
-    its rates (`tax_sums`), empty in those of before; `tax_percent` is None where there are several.
+    """Invoice or credit note.
+
+    `inputs` are the inputs of rating (`billing.invoices.snapshot`), from which every amount can be recomputed.
+    `from_balance` is the part of the total that the credit balance covered at issue. `taxes` are its rates
+    (`tax_sums`), empty in old invoices; `tax_percent` is None if there are several rates.
     """
 
     id = TypedIdField("inv")
@@ -105,22 +108,24 @@ class Invoice(models.Model):
         return self.number
 
     def tax_sums(self) -> list[TaxSum]:
-        """Base and tax of each of its rates, the highest first."""
+        """Returns base and tax of each rate, the highest first."""
         if not self.taxes:
             return [TaxSum(percent=self.tax_percent or Decimal(0), base=self.subtotal, tax=self.tax)]
         return [
-            TaxSum(percent=Decimal(each["percent"]), base=Decimal(each["base"]), tax=Decimal(each["tax"]))
-            for each in self.taxes
+            TaxSum(percent=Decimal(tax["percent"]), base=Decimal(tax["base"]), tax=Decimal(tax["tax"]))
+            for tax in self.taxes
         ]
 
     def shown_state(self, now: datetime | None = None) -> str:
-        """`state`, or `overdue`."""
+        """Returns `state`, or `overdue`."""
         is_late = self.state == InvoiceState.ISSUED and self.due_at < (now or timezone.now()) and self.total > 0
         return OVERDUE if is_late else self.state
 
 
 class UntakenMail(models.Model):
-    """A mail about the invoice was refused by the server, and is not sent again: who closes a month hears of it."""
+    """Mail about the invoice that the server rejected and that is not sent again; shown to operators
+    closing a month.
+    """
 
     invoice = models.OneToOneField(Invoice, on_delete=models.CASCADE, primary_key=True, related_name="untaken_mail")
     noted_at = models.DateTimeField(auto_now=True)
@@ -130,8 +135,9 @@ class UntakenMail(models.Model):
 
 
 class InvoiceLine(models.Model):
-    """One amount. `kind` is usage, discount, minimum, adjustment or credit; `corrects` is the invoice an adjustment or
-    a credit is about.
+    """Line of an invoice. `kind` is usage, discount, minimum, adjustment or credit.
+
+    `corrects` is the invoice that an adjustment or a credit refers to.
     """
 
     invoice = models.ForeignKey(Invoice, on_delete=models.PROTECT, related_name="lines", verbose_name=_("invoice"))
@@ -148,10 +154,10 @@ class InvoiceLine(models.Model):
     quantity = models.DecimalField(_("quantity"), max_digits=30, decimal_places=12)
     unit = models.CharField(_("unit"), max_length=16, blank=True, default="")
     unit_price = models.DecimalField(_("unit price"), max_digits=20, decimal_places=8)
-    # None where no term of a month is prorated.
+    # None if no monthly term is prorated.
     hours = models.PositiveIntegerField(_("hours on the plan"), null=True, blank=True)
     amount = MoneyField(_("amount"))
-    # None in lines of before: the one of their invoice.
+    # None in old lines, which have the rate of their invoice.
     tax_percent = models.DecimalField(_("tax, percent"), max_digits=5, decimal_places=2, null=True, blank=True)
 
     class Meta:

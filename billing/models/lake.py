@@ -1,4 +1,4 @@
-"""Which files of the lake count. A file without a row is of a run that did not end, and is read by nobody."""
+"""Files of the lake. A file without a row belongs to an unfinished run and is ignored."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from django.utils.translation import gettext_lazy as _
 
 
 class LakeFile(models.Model):
-    """One Parquet file of one cluster and UTC day, written before the transaction that has its row. `rows` and
-    `added_bytes`, the sum of what its reports added, tell whether it is what was written.
+    """Parquet file of one cluster and UTC day, written before the transaction that contains its row.
+
+    `rows` and `added_bytes`, the sum of the increments in it, verify its content.
     """
 
     path = models.CharField(_("path"), max_length=255, unique=True)

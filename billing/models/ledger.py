@@ -1,4 +1,4 @@
-"""The ledger: every amount that a tenant owes or is owed, in the order in which it was posted."""
+"""Ledger: every amount that a tenant owes or is owed, in posting order."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class LedgerKind(models.TextChoices):
 
 
 class LedgerEntry(models.Model):
-    """One amount in the ledger of a tenant and a currency. Entries are never changed or deleted (migration
+    """Entry of the ledger of a tenant in one currency. Entries are never changed or deleted (migration
     `0023_ledger_from_documents`).
 
-    A positive `amount` raises what the tenant owes. `balance` is the sum of all entries up to this one. `invoice` is
+    A positive `amount` increases what the tenant owes. `balance` is the sum of all entries up to this one. `invoice` is
     the invoice whose open amount the entry changes; without one it changes the credit balance. `document` is the
     invoice or the credit note that was issued.
     """

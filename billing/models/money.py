@@ -1,4 +1,4 @@
-"""Columns of amounts."""
+"""Database columns of amounts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AMOUNT_DIGITS_MAX = 15
 
 
 class MoneyField(models.DecimalField):
-    """An amount in any currency: with three decimals in the database, and read with two where the third is zero."""
+    """Amount in any currency: stored with three decimals, and read with two if the third is zero."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("max_digits", AMOUNT_DIGITS_MAX)

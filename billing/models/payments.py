@@ -1,4 +1,4 @@
-"""Payments as a provider reported them."""
+"""Payments reported by a provider."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from billing.models.money import MoneyField
 
 
 class PaymentProblem(models.TextChoices):
-    """Reasons why an operator has to look at a payment. Money that no open invoice takes is credit of the tenant, in
-    the payment's currency; of an unknown invoice it is nobody's.
+    """Reasons why an operator must look at a payment.
+
+    Money that no open invoice takes becomes credit of the tenant in the payment's currency; a payment for an unknown
+    invoice is assigned to no tenant.
     """
 
     UNKNOWN_INVOICE = "unknown_invoice", _("No such invoice")
@@ -21,7 +23,7 @@ class PaymentProblem(models.TextChoices):
 
 
 class Payment(models.Model):
-    """Each by the provider's id, once."""
+    """Payment, unique by the provider's id."""
 
     provider_id = models.CharField(_("provider's id"), max_length=100, unique=True)
     invoice = models.ForeignKey(

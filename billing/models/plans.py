@@ -1,4 +1,4 @@
-"""What is sold: plans and their dated prices."""
+"""Plans and their dated prices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CURRENCY_PATTERN = r"^[A-Z]{3}$"
 
 
 class Plan(models.Model):
-    """A size on sale: what is included, and how far an instance may grow inside it."""
+    """Plan on sale: included sizes, and the largest sizes of an instance."""
 
     code = models.SlugField(_("code"), max_length=32, primary_key=True)
     name = models.CharField(_("name"), max_length=64)
@@ -58,7 +58,7 @@ class Plan(models.Model):
 
 
 class Price(models.Model):
-    """What a plan costs from an instant on. A price that has begun is history and is never edited, only followed."""
+    """Price of a plan from an instant on. A price in force is never edited, only superseded."""
 
     plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="prices", verbose_name=_("plan"))
     effective_from = models.DateTimeField(_("effective from"))
@@ -79,8 +79,9 @@ class Price(models.Model):
         return f"{self.plan_id} {self.base_per_hour} {self.currency}/h"
 
     def clean(self) -> None:
-        """Who adds one: it begins later, so that hours that have passed keep what they cost. The first price of a plan
-        in a currency may have begun; nobody paid before it.
+        """Checks that a new price begins in the future, so that past hours keep their price.
+
+        The first price of a plan in a currency may begin in the past, because nothing was charged before it.
         """
         super().clean()
         self.currency = (self.currency or "").strip().upper()
@@ -98,11 +99,11 @@ class Price(models.Model):
             )
 
     def as_price_list(self) -> PriceList:
-        """With the components of measured meters, which are to be there already (`prefetch_related("components")`)."""
+        """Returns the price list with measured meters. The caller prefetches `components`."""
         return self._price_list(component.as_component() for component in self.components.all())
 
     def of_sizes(self) -> PriceList:
-        """What is bought alone: enough for a quote."""
+        """Returns the price list of the booked sizes only, which suffices for a quote."""
         return self._price_list(())
 
     def _price_list(self, measured: Iterable[Component]) -> PriceList:
@@ -124,7 +125,7 @@ class Price(models.Model):
 
 
 class PriceComponent(models.Model):
-    """What a measured meter costs under a price; without it the meter is free. Never edited once that has begun."""
+    """Price of a measured meter; without it the meter is free. Never edited once the price is in force."""
 
     MEASURED = tuple((str(meter), str(meter)) for meter in Meter if meter not in BOUGHT)
 

@@ -1,4 +1,4 @@
-"""When each tenant was last served by a queue that works through the backlogs of all tenants."""
+"""Last time that each tenant was served by a queue over the backlogs of all tenants."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ class Queue(models.TextChoices):
 
 
 class QueueTurn(models.Model):
-    """The last turn of a tenant in a queue. It outlives what was served, so that a tenant that deletes and makes anew
-    what waits does not come first again.
+    """Last turn of a tenant in a queue.
+
+    It outlives the served rows, so that a tenant does not come first again by deleting and recreating what waits.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+", verbose_name=_("tenant"))

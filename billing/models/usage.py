@@ -1,6 +1,6 @@
-"""What was used: minute rows, the counters they come from, and how far each partition of `__usage` was read.
+"""Usage: minute rows, the counters they are derived from, and the read offset of each partition of `__usage`.
 
-The pipeline alone writes these tables, in one transaction (`billing.pipeline.sink`).
+Only the pipeline writes these tables, in one transaction (`billing.pipeline.sink`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from brokers.contract.usage import COUNTER_KEY
 
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
-# A record that cannot be read names none.
+# Stands for the broker of a record that cannot be parsed.
 NO_BROKER = -1
 
 
@@ -23,7 +23,7 @@ class Direction(models.TextChoices):
 
 
 class Level(models.TextChoices):
-    """Counted in byte-hours, partition-seconds, and connections that were open at once (the most of the hour)."""
+    """Levels, counted in byte-hours, partition-seconds and concurrent connections (the maximum of the hour)."""
 
     STORED = "stored", _("Stored")
     PARTITIONS = "partitions", _("Partitions")
@@ -36,8 +36,8 @@ COUNTED_CHOICES = [*Direction.choices, *Level.choices]
 class UsageMinute(models.Model):
     """Bytes and requests of one (instance, topic, user, client id, direction) in one UTC minute.
 
-    Instances and topics are kept by name, not by foreign key: usage outlives what caused it. The table has a partition
-    for each week, which is dropped when it is old (`billing.retention`); there is no index by `id`.
+    Instances and topics are stored by name instead of a foreign key, because usage outlives them. The table has a
+    partition for each week, which is dropped when it is old (`billing.retention`); there is no index by `id`.
     """
 
     instance_id = models.CharField(_("instance"), max_length=16)
@@ -64,8 +64,10 @@ class UsageMinute(models.Model):
 
 
 class UsageHour(models.Model):
-    """Bytes and requests of an instance in one UTC hour and direction, and its levels: what bills are made of. Written
-    with the minutes they are the sum of; levels have no minutes, and their unit in `bytes` (`Level`).
+    """Bytes and requests of an instance in one UTC hour and direction, and its levels, as input of bills.
+
+    Hours are written together with the minutes they sum up; levels have no minutes, and store their unit (`Level`) in
+    `bytes`.
     """
 
     instance_id = models.CharField(_("instance"), max_length=16)
@@ -85,8 +87,9 @@ class UsageHour(models.Model):
 
 
 class UsageRevision(models.Model):
-    """Number of times that hours of an instance were written in a month (UTC) that was over. The database counts: a
-    trigger on the hours, whoever writes them (migration `0026_usage_revisions`).
+    """Number of times that hours of an instance in a past month (UTC) were written.
+
+    A database trigger on the hours counts, regardless of the writer (migration `0026_usage_revisions`).
     """
 
     instance_id = models.CharField(max_length=16)
@@ -102,8 +105,9 @@ class UsageRevision(models.Model):
 
 
 class UsageDay(models.Model):
-    """Bytes and requests of one (instance, topic, user, client id, direction) on one UTC day. Written with the minutes
-    they are the sum of, and kept when those are dropped.
+    """Bytes and requests of one (instance, topic, user, client id, direction) on one UTC day.
+
+    Days are written together with the minutes they sum up, and are kept when the minutes are dropped.
     """
 
     instance_id = models.CharField(_("instance"), max_length=16)
@@ -130,8 +134,9 @@ class UsageDay(models.Model):
 
 
 class UsagePoint(models.Model):
-    """Bytes of an instance in five minutes, out of minutes that were dropped. Only of instances whose plan has a price
-    by percentile: a bill of that time can be worked out again.
+    """Bytes of an instance in five minutes, from minutes that were dropped.
+
+    They are kept only for instances on a plan with a price by percentile, so that their bills can be recomputed.
     """
 
     instance_id = models.CharField(max_length=16)
@@ -148,7 +153,7 @@ class UsagePoint(models.Model):
 
 
 class UsageCounter(models.Model):
-    """The last cumulative counter the pipeline applied, per broker incarnation and key; the next delta starts here."""
+    """Last cumulative counter that the pipeline applied, by broker incarnation and key; the next delta starts here."""
 
     cluster_id = models.CharField(max_length=16)
     broker_id = models.IntegerField()
@@ -176,10 +181,10 @@ class UsageCounter(models.Model):
 
 
 class UsageOffset(models.Model):
-    """Up to which offset of one `__usage` partition of a cluster the rows above are complete.
+    """Offset of one `__usage` partition of a cluster up to which the rows above are complete.
 
-    `updated_at` is when the partition was last seen to hold nothing further, `NEVER` before the first time: a partition
-    that cannot be read, or has more than one run takes, stands still.
+    `updated_at` is when the partition was last read to its end, `NEVER` before the first time: it does not advance for
+    a partition that cannot be read or has more records than one run reads.
     """
 
     cluster_id = models.CharField(max_length=16)
@@ -197,9 +202,9 @@ class UsageOffset(models.Model):
 
 
 class UsageIncarnation(models.Model):
-    """Latest report of one broker process that the pipeline applied: its highest sequence, and its latest time.
+    """Latest report of one broker process that the pipeline applied: its highest sequence and its latest time.
 
-    `is_refused`: another process reported under the same epoch, and what either of them says is not counted any more.
+    `is_refused` means that another process reported under the same epoch; reports of both are no longer counted.
     """
 
     cluster_id = models.CharField(max_length=16)
@@ -222,7 +227,7 @@ class UsageIncarnation(models.Model):
 
 
 class ProblemKind(models.TextChoices):
-    """Why usage records were not counted, or at another time than they name (`billing.pipeline.schema`)."""
+    """Reasons why usage records were not counted, or at another time than they carry (`billing.pipeline.schema`)."""
 
     MALFORMED = "malformed", _("Not a usage record")
     NEWER_VERSION = "newer_version", _("Of a newer version")
@@ -231,8 +236,9 @@ class ProblemKind(models.TextChoices):
 
 
 class UsageProblem(models.Model):
-    """Usage records of one partition and broker that an operator must look at. Those of the same kind are added up
-    until somebody has looked after them.
+    """Usage records of one partition and broker that an operator must look at.
+
+    Records of the same kind are added up until the problem is handled.
     """
 
     cluster_id = models.CharField(_("cluster"), max_length=16)

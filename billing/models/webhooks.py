@@ -1,4 +1,4 @@
-"""Addresses that tenants are told at, and what was delivered to them."""
+"""Webhook endpoints of tenants and their deliveries."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ class DeliveryState(models.TextChoices):
 
 
 class WebhookEndpoint(Versioned):
-    """`secret` and `former_secret` are encrypted: whoever signs must read them. The former one signs as well until
-    `former_until`.
+    """Endpoint of a tenant.
+
+    `secret` and `former_secret` are encrypted, not hashed, because signing needs them. The former secret also signs
+    until `former_until`.
     """
 
     id = TypedIdField("whk")
@@ -60,7 +62,7 @@ class WebhookEndpoint(Versioned):
 
 
 class WebhookDelivery(models.Model):
-    """One event for one endpoint; its id is the `webhook-id`, the same at every try."""
+    """Delivery of one event to one endpoint; its id is the `webhook-id`, which is the same for every attempt."""
 
     id = TypedIdField("whd")
     endpoint = models.ForeignKey(

@@ -1,4 +1,4 @@
-"""Payments that a provider reports by a signed webhook, or that an operator marks.
+"""Payments that a provider reports by a signed webhook, or that an operator enters.
 
-`reported` reads and checks what was sent, `decide` is pure, `services` writes.
+`reported` parses and verifies reports, `decide` is pure, `services` writes.
 """

@@ -1,4 +1,4 @@
-"""What a payment does to its invoice: pure."""
+"""Effect of a payment on its invoice: pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from billing.models.payments import PaymentProblem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owed:
-    """An invoice as it stands: `amount` is what credit notes and earlier payments leave of it."""
+    """State of an invoice: `amount` is what remains after credit notes and earlier payments."""
 
     amount: Decimal
     currency: str
@@ -18,8 +18,9 @@ class Owed:
 
 
 def problem_of(owed: Owed | None, amount: Decimal, currency: str) -> str:
-    """Returns what an operator has to look at, empty where a payment fits. A payment closes its invoice as soon as
-    nothing is left of it; what it exceeds that by becomes credit.
+    """Returns the problem that an operator must look at; empty if the payment fits.
+
+    A payment closes its invoice as soon as nothing remains open; any excess becomes credit.
     """
     if owed is None:
         return PaymentProblem.UNKNOWN_INVOICE

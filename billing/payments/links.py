@@ -1,4 +1,4 @@
-"""Addresses at which an invoice is paid, where a payment provider is connected that has such a page."""
+"""Payment pages of invoices at a connected payment provider."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from billing.models import Invoice
 
 
 def pay_url(invoice: Invoice) -> str:
-    """Address at which the open amount of an invoice is paid; empty where nothing is open, or no address is set.
+    """Returns the address at which the open amount is paid; empty if nothing is open or no address is configured.
 
-    The address proves nothing: what counts is the payment that the provider reports by its signed webhook.
+    The address is no proof of payment: only the payment that the provider reports by its signed webhook counts.
     """
     open_amount = getattr(invoice, "open_amount", None)
     if not settings.PAYMENTS_LINK or not open_amount or open_amount <= 0:

@@ -1,4 +1,4 @@
-"""What a payment provider sends, by Standard Webhooks (standardwebhooks.com): its signature, and what it says. Pure."""
+"""Reports of a payment provider by Standard Webhooks (standardwebhooks.com): signature and content. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUCCEEDED = "payment.succeeded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """A payment that succeeded: `amount` of `currency`, for the invoice with that number."""
+    """Successful payment: `amount` of `currency` for the invoice with this number."""
 
     payment_id: str
     invoice_number: str
@@ -30,7 +30,7 @@ class Reported:
 
 
 def is_signed(headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now_s: float) -> bool:
-    """Whether one of the secrets signed exactly this, within five minutes. Compares in constant time."""
+    """True if one of the secrets signed this message within five minutes. Compares in constant time."""
     message_id, sent = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not (0 < len(message_id) <= ID_CHARS_MAX and message_id.isascii() and sent.isascii() and sent.isdigit()):
         return False
@@ -38,14 +38,14 @@ def is_signed(headers: Mapping[str, str], body: bytes, secrets: Sequence[str], n
         return False
     shown = headers.get("webhook-signature", "").encode("utf-8", "replace").split()[:SIGNATURES_MAX]
     wanted = [signature(secret, message_id, int(sent), body).encode() for secret in secrets]
-    return any(hmac.compare_digest(each, one) for each in shown for one in wanted)
+    return any(hmac.compare_digest(sent_, valid) for sent_ in shown for valid in wanted)
 
 
 def payment_in(body: bytes) -> Reported | None:
-    """None for an event of another type.
+    """Parses the payment; None for an event of another type.
 
     Raises:
-        ValueError: says what is wrong.
+        ValueError: the message states what is wrong.
     """
     try:
         document = json.loads(body)

@@ -1,4 +1,4 @@
-"""Writes: a payment that a provider reported, and what it does to its invoice."""
+"""Writes: payments that a provider reported, and their effect on invoices."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ log = structlog.get_logger(__name__)
 
 @transaction.atomic
 def receive(reported: Reported, now: datetime) -> Payment:
-    """Records a payment, once for each of the provider's ids, and returns it. It is never refused: what exceeds the
-    open amount, or came in another currency, becomes credit of the tenant, with a problem for an operator.
+    """Records a payment once per provider id and returns it.
+
+    A payment is never refused: an excess over the open amount, or a payment in another currency, becomes credit of the
+    tenant, with a problem for an operator.
     """
-    found = Invoice.objects.filter(kind=InvoiceKind.INVOICE, number=reported.invoice_number)
-    invoice = found.select_related("tenant").defer("inputs").first()
+    invoices = Invoice.objects.filter(kind=InvoiceKind.INVOICE, number=reported.invoice_number)
+    invoice = invoices.select_related("tenant").defer("inputs").first()
     if invoice is not None:
-        # One payment of a tenant after the other; the invoice as it is now.
+        # Serialises the payments of a tenant; the invoice is reloaded under the lock.
         posting.lock(invoice.tenant)
         invoice.refresh_from_db(fields=["state"])
     known = Payment.objects.filter(provider_id=reported.payment_id).first()
@@ -53,7 +55,7 @@ def receive(reported: Reported, now: datetime) -> Payment:
 
 
 def _post(payment: Payment, invoice: Invoice, now: datetime) -> None:
-    """Enters the payment in the ledger of its currency."""
+    """Posts the payment to the ledger of its currency."""
     tenant, currency = invoice.tenant, payment.currency
     paid = invoice if currency == invoice.currency else None
     reference = f"payment {payment.provider_id}"[:REFERENCE_CHARS_MAX]
@@ -71,10 +73,10 @@ def _post(payment: Payment, invoice: Invoice, now: datetime) -> None:
 
 @transaction.atomic
 def handle(*, acting: Actor, payment: Payment, now: datetime) -> Payment:
-    """An operator looked after its problem, in the bank or elsewhere. What it counts for stays.
+    """Marks a payment's problem as handled by an operator. The posted amounts do not change.
 
     Raises:
-        Conflict: it has no problem, or was looked after.
+        Conflict: the payment has no problem, or it was handled already.
     """
     access.require(acting, Scope.OPERATOR)
     locked = Payment.objects.select_for_update().get(pk=payment.pk)

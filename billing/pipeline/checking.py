@@ -1,4 +1,4 @@
-"""Records of one range of the usage topic, judged: what is counted, and what is the matter with the others. Pure."""
+"""Validation of the records of one range of the usage topic: records to count, and problems of the others. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ _DOUBTFUL: Final = ("problem", "partition", *OF_INCARNATION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """Number of the range's records and the offset behind them; `left_out` of them are not counted. `reports` are the
-    others, with the columns of `REPORTS`.
+    """Result of validating a range.
+
+    `records` is the number of records, `stop` the offset after them, `left_out` the number of records that are not
+    counted. `reports` are the counted ones, with the columns of `REPORTS`.
     """
 
     records: int
@@ -33,7 +35,7 @@ class Checked:
 
 
 def check(batches: Iterable[pa.RecordBatch], start: int, known: Iterable[Incarnation], bounds: ClockBounds) -> Checked:
-    """Judges rows of `schema.EVENT`, in the order in which they were appended from offset `start` on."""
+    """Validates rows of `schema.EVENT` in append order from offset `start` on."""
     incarnations = Incarnations(known)
     records, stop = 0, start
     good, doubtful = [REPORTS.empty_table()], []
@@ -57,7 +59,7 @@ def check(batches: Iterable[pa.RecordBatch], start: int, known: Iterable[Incarna
 
 
 def _latest(reports: pa.Table) -> list[Incarnation]:
-    """The processes that reported, each with its highest sequence and its latest time."""
+    """Returns the reporting processes, each with its highest sequence and its latest time."""
     latest = reports.group_by(list(OF_INCARNATION), use_threads=False).aggregate(
         [("sequence", "max"), ("at_ms", "max")]
     )
@@ -67,10 +69,10 @@ def _latest(reports: pa.Table) -> list[Incarnation]:
 
 def _problems(doubtful: pa.Table) -> tuple[list[Problem], set[tuple[int, int]]]:
     """Returns the problems of a range's records, and the (broker id, broker epoch) pairs that are refused."""
-    found = doubtful.group_by(list(_DOUBTFUL), use_threads=False).aggregate([("offset", "max"), ("offset", "count")])
-    last = pc.index_in(array_of(found, "offset_max"), value_set=array_of(doubtful, "offset"))
+    groups = doubtful.group_by(list(_DOUBTFUL), use_threads=False).aggregate([("offset", "max"), ("offset", "count")])
+    last = pc.index_in(array_of(groups, "offset_max"), value_set=array_of(doubtful, "offset"))
     details = array_of(doubtful, "detail").take(last).to_pylist()
-    rows = found.to_pylist()
+    rows = groups.to_pylist()
     problems = [
         Problem(
             kind=row["problem"], partition=row["partition"], records=row["offset_count"],

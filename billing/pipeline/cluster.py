@@ -1,4 +1,4 @@
-"""Which cluster a run of the pipeline reads; light enough for every process that only wants to say so."""
+"""Cluster that a run of the pipeline reads. The module has no heavy imports."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Where a cluster's usage is read: internal bootstrap servers, and what lets the pipeline in there: the certificate
-    of its process, with the authority of the brokers', or a name and a password.
+    """Access to a cluster's usage topic: internal bootstrap servers and credentials.
+
+    The credentials are the certificate of the pipeline's process with the brokers' CA, or a name and a password.
     """
 
     cluster_id: str
@@ -20,7 +21,7 @@ class Cluster:
 
     @property
     def login(self) -> dict[str, str]:
-        """As options of the data source."""
+        """Credentials as options of `UsageConsumer`."""
         if self.certificate_file:
             return {"certificate_file": self.certificate_file, "ca_file": self.ca_file}
         return {"username": self.username, "password": self.password}

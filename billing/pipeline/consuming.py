@@ -1,4 +1,4 @@
-"""Kafka client of the pipeline: which usage records a cluster has, and ranges of them as Arrow columns."""
+"""Kafka client of the pipeline: available offsets of usage records, and ranges of them as Arrow columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ROWS_PER_BATCH: Final = 20_000
 READ_TIMEOUT_S: Final = 60.0
 METADATA_TIMEOUT_S: Final = 10.0
-# How long the client collects messages before it hands on what it has.
+# Maximum time for which the client collects messages before it returns them.
 CONSUME_TIMEOUT_S: Final = 0.5
 
 
@@ -27,7 +27,7 @@ class UsageReadStalled(Exception):
 
 
 class UsageConsumer:
-    """A consumer without a group, which reads by explicit offsets. A context manager: it closes at the end."""
+    """Consumer without a group that reads by explicit offsets. As a context manager it closes at the end."""
 
     def __init__(self, bootstrap: str, login: Mapping[str, str]) -> None:
         from confluent_kafka import Consumer
@@ -43,8 +43,9 @@ class UsageConsumer:
         self._consumer.close()
 
     def available(self) -> dict[int, tuple[int, int]]:
-        """Returns (log start offset, high watermark) of each usage partition that has a leader. A topic that is not
-        made yet has none.
+        """Returns (log start offset, high watermark) of each usage partition that has a leader.
+
+        A topic that does not exist yet has none.
         """
         from confluent_kafka import TopicPartition
 
@@ -59,8 +60,9 @@ class UsageConsumer:
         }
 
     def read(self, partition: int, start: int, stop: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
-        """Yields the records `[start, stop)` as rows of `schema.EVENT`. They end behind the record with which
-        `bytes_max` are read, or at `stop`: the highest offset says where.
+        """Yields the records `[start, stop)` as rows of `schema.EVENT`.
+
+        They end after the record that reaches `bytes_max`, or at `stop`; the highest offset tells where.
 
         Raises:
             UsageReadStalled: no progress for `READ_TIMEOUT_S`.
@@ -70,7 +72,7 @@ class UsageConsumer:
         self._consumer.assign([TopicPartition(USAGE_TOPIC, partition, start)])
         position, deadline = start, time.monotonic() + READ_TIMEOUT_S
         while position < stop and bytes_max > 0:
-            # Asked for no more than there is: the client would wait for the rest.
+            # Never more than the remaining records: the client would wait for the rest.
             messages = self._consumer.consume(min(ROWS_PER_BATCH, stop - position), CONSUME_TIMEOUT_S)
             if messages:
                 deadline = time.monotonic() + READ_TIMEOUT_S
@@ -86,20 +88,22 @@ class UsageConsumer:
 
 
 def _contents(messages: list[Message], partition: int, stop: int) -> tuple[list[int], list[bytes | None]]:
-    """Offsets and values of the partition's messages below `stop`. Raises `KafkaException` for an error that stays."""
+    """Returns offsets and values of the partition's messages below `stop`. Raises `KafkaException` for a permanent
+    error.
+    """
     from confluent_kafka import KafkaException
 
     for failure in [failure for message in messages if (failure := message.error()) is not None]:
         if not failure.retriable():
             raise KafkaException(failure)
-    # The client may still hand on messages of the range before.
+    # The client may still return messages of the previous range.
     read = [message for message in messages if message.error() is None and message.partition() == partition]
     offsets = [offset for message in read if (offset := message.offset()) is not None and offset < stop]
     return offsets, [message.value() for message in read[: len(offsets)]]
 
 
 def _cut(raws: list[bytes | None], bytes_max: int) -> tuple[list[bytes | None], int]:
-    """The first values up to the one that makes `bytes_max` full, and the size of them."""
+    """Returns the first values up to the one that reaches `bytes_max`, and their size."""
     sizes = [len(raw or b"") for raw in raws]
     size = sum(sizes)
     if size <= bytes_max:
@@ -118,7 +122,7 @@ def _login_conf(login: Mapping[str, str]) -> dict[str, Any]:
             "ssl.ca.location": login["ca_file"],
             "ssl.certificate.location": certificate_file,
             "ssl.key.location": certificate_file,
-            # A certificate names a process, not a host; only brokers have one that serves (decision 106).
+            # A certificate names a process, not a host; only brokers have server certificates (decision 106).
             "ssl.endpoint.identification.algorithm": "none",
         }
     return {
@@ -130,7 +134,7 @@ def _login_conf(login: Mapping[str, str]) -> dict[str, Any]:
 
 
 def consumer_conf(bootstrap: str, login: Mapping[str, str]) -> dict[str, Any]:
-    """Settings of a consumer that reads by explicit offsets and never commits or joins anything."""
+    """Returns the settings of a consumer that reads by explicit offsets and neither commits nor joins a group."""
     return {
         **_login_conf(login),
         "bootstrap.servers": bootstrap,

@@ -1,6 +1,6 @@
-"""Usage records as rows of Arrow: checked field by field, so that every row fits its tables. Pure.
+"""Usage records as Arrow rows, validated field by field, so that every row fits its tables. Pure.
 
-A record that cannot be read keeps its place, with a `problem` and the beginning of what it says as `detail`.
+An invalid record keeps its row, with a `problem` and the beginning of its value as `detail`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from billing.pipeline import schema
 from billing.pipeline.schema import MALFORMED, NEWER_VERSION
 from brokers.contract.usage import COUNTED_THINGS, FIELD_NAMES, NAME_CHARACTERS_MAX, VERSION, counted_name
 
-# Ids of instances are this long at most in all tables.
+# Maximum length of instance ids in all tables.
 INSTANCE_ID_CHARACTERS_MAX: Final = 16
-# The end of the year 9999: no table has a later time.
+# End of the year 9999: no table has a later time.
 CALENDAR_END_MS: Final = 253_402_300_800_000
-# More than any counter comes to: an exabyte, or the reports of 300,000 years.
+# Larger than any real counter: an exabyte, or the reports of 300,000 years.
 COUNT_MAX: Final = 10**18
 SEQUENCE_MAX: Final = 10**12
-# The first and the last value that each number may have.
+# Minimum and maximum of each number.
 _NUMBERS: Final[Mapping[str, tuple[int, int]]] = {
     "broker_id": (0, 2**31 - 1), "broker_epoch": (0, 2**63 - 1), "sequence": (0, SEQUENCE_MAX),
     "at_ms": (1, CALENDAR_END_MS - 1), "bytes": (0, COUNT_MAX), "requests": (0, COUNT_MAX),
@@ -39,8 +39,8 @@ def _number(digits_max: int) -> str:
     return rf"(?:0|[1-9][0-9]{{0,{digits_max - 1}}})"
 
 
-# Records as brokers write them, all of whose numbers are within `_NUMBERS`: JSON without blanks, in ASCII. Everything
-# else is looked at by itself.
+# Records as brokers write them, with all numbers within `_NUMBERS`: JSON without whitespace, in ASCII. All other
+# records are parsed one by one.
 _HEAD: Final = b"[%d," % VERSION
 _ASCII: Final = r"[ !#-\[\]-~]"
 _NAME: Final = rf'"(?:{_ASCII}|\\["\\/bfnrt]|\\u[0-9a-fA-F]{{4}})*"'
@@ -53,13 +53,13 @@ _PATTERNS: Final = {
     "direction": f'"(?:{"|".join(COUNTED_THINGS)})"', "bytes": _number(18), "requests": _number(18),
 }  # fmt: skip
 _AS_WRITTEN: Final = rf"^\[{VERSION},{','.join(_PATTERNS[name] for name in FIELD_NAMES)}\]$"
-# A longer record is cheaper to look at by itself: most of it is one name, which no other record has.
+# Longer records are cheaper to parse one by one: most of the bytes are a single name that no other record has.
 _PARSED_BYTES_MAX: Final = 512
 _BLOCK_BYTES: Final = 4 * 1024 * 1024
 
 
 def row_of(partition: int, offset: int, raw: bytes | None) -> tuple[Any, ...]:
-    """One row of `schema.EVENT`; of a record that is no usage event, every field of the event is null."""
+    """Returns one row of `schema.EVENT`; for a record that is no usage event, all fields of the event are null."""
     problem = MALFORMED
     try:
         version, *values = json.loads(raw or b"")
@@ -73,7 +73,7 @@ def row_of(partition: int, offset: int, raw: bytes | None) -> tuple[Any, ...]:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """The value as its column holds it. Raises `ValueError`."""
+    """Returns the value as its column stores it. Raises `ValueError`."""
     if name in _NUMBERS:
         first, last = _NUMBERS[name]
         if type(value) is not int or not first <= value <= last:
@@ -92,7 +92,9 @@ def _beginning(raw: bytes | None) -> str:
 
 
 def batch_of(partition: int, offsets: Sequence[int], raws: Sequence[bytes | None]) -> pa.RecordBatch:
-    """Rows of `schema.EVENT`, as `row_of` makes each. Records as brokers write them are parsed together, in columns."""
+    """Returns rows of `schema.EVENT` equal to those of `row_of`. Records as brokers write them are parsed
+    column-wise.
+    """
     short = [raw if raw is not None and len(raw) <= _PARSED_BYTES_MAX else None for raw in raws]
     is_as_written = pc.match_substring_regex(pa.array(short, pa.binary()), _AS_WRITTEN).fill_null(False)
     count = is_as_written.true_count
@@ -110,11 +112,11 @@ def batch_of(partition: int, offsets: Sequence[int], raws: Sequence[bytes | None
 
 
 def _parsed(partition: int, offsets: pa.Array, raws: Sequence[Any]) -> pa.RecordBatch:
-    """Rows of records that all match `_AS_WRITTEN`: lines of CSV, but for their brackets and escapes."""
+    """Parses records that all match `_AS_WRITTEN` as CSV, after removing their brackets and escapes."""
     lines = b"\n".join(raws)[len(_HEAD) : -1].replace(b"]\n" + _HEAD, b"\n")
     has_escapes = b"\\" in lines
     if has_escapes:
-        # In this order: what is left of backslashes then begins an escape, and no quotation mark is within a name.
+        # The order matters: remaining backslashes begin an escape, and no quotation mark is within a name.
         lines = lines.replace(b"\\\\", rb"\u005c").replace(b'\\"', rb"\u0022")
     table = pacsv.read_csv(
         pa.BufferReader(lines),
@@ -133,13 +135,13 @@ def _parsed(partition: int, offsets: pa.Array, raws: Sequence[Any]) -> pa.Record
 
 
 def _names(column: pa.ChunkedArray, *, has_escapes: bool) -> pa.Array:
-    """Names as they are counted. Each name that has an escape or is too long is looked at once."""
+    """Returns names as they are counted. Each distinct name with an escape or excessive length is processed once."""
     array = column.combine_chunks()
     if not has_escapes and (pc.max(pc.binary_length(array)).as_py() or 0) <= NAME_CHARACTERS_MAX:
         return array
     encoded = array.dictionary_encode()
-    said = [counted_name(json.loads(f'"{name}"')) for name in encoded.dictionary.to_pylist()]
-    return pa.array(said, pa.string()).take(encoded.indices)
+    names = [counted_name(json.loads(f'"{name}"')) for name in encoded.dictionary.to_pylist()]
+    return pa.array(names, pa.string()).take(encoded.indices)
 
 
 def as_batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:

@@ -1,7 +1,6 @@
-"""Cumulative counters to the bytes of each minute, on Arrow columns. Pure; no Python object a record.
+"""Conversion of cumulative counters to bytes per minute, on Arrow columns. Pure; without a Python object per record.
 
-Running a step twice on the same rows gives the same result, and repeated or missing reports change nothing that a later
-counter does not already say.
+Every step is idempotent, and repeated or missing reports do not change the result beyond what later counters state.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from billing.pipeline.schema import CLOCK, MINUTE_KEY, MINUTE_NAMES
 from brokers.contract.usage import COUNTED, COUNTER_KEY
 
 MS_PER_MINUTE: Final = 60_000
-# Most of one minute: sums of what brokers may say do not outgrow 64 bits.
+# Maximum of one minute, so that sums of reported values fit into 64 bits.
 MINUTE_MAX: Final = 2**62
-# Between `MINUTE_MAX` and the end of 64 bits: sums of integers are exact below it, those of floats tell what is above.
+# Between `MINUTE_MAX` and the maximum of 64 bits: integer sums are exact below, float sums detect values above.
 _SURELY_MORE: Final = 6e18
 
 REPORTS: Final = schema.arrow(schema.columns((*COUNTER_KEY, "sequence", "at_ms", *COUNTED)))
@@ -28,14 +27,16 @@ LAST: Final = pa.schema([pa.field(name, pa.int64()) for name in ("sequence", *CO
 
 
 def well_formed(events: pa.Table) -> pa.Table:
-    """Drops records that are no usage events, or not to be counted. One whose clock was wrong has another time."""
+    """Drops records that are invalid or not to be counted. Records of a wrong clock have a corrected time."""
     problem = events.column("problem")
     return events.filter(pc.or_kleene(pc.is_null(problem), pc.equal(problem, CLOCK)))
 
 
 def distinct(events: pa.Table) -> pa.Table:
-    """One row for each counter and sequence, in that order; of repeats the largest numbers, which are the latest.
-    Columns of `REPORTS`, and `counter`: a number from 0 for each counter.
+    """Returns one row for each counter and sequence, in that order; of repeated reports the largest, which are the
+    latest.
+
+    The columns are those of `REPORTS`, and `counter`: a number from 0 for each counter.
     """
     reports = events.select(REPORTS.names).combine_chunks()
     reports = reports.append_column("counter", numbered(reports))
@@ -60,17 +61,17 @@ def keys(reports: pa.Table) -> pa.Table:
 
 
 def none_stored(counters: int) -> pa.Table:
-    """Returns the stored values of this number of counters of which nothing is stored: nulls."""
+    """Returns stored values for counters without any: nulls."""
     return pa.Table.from_arrays([pa.nulls(counters, field.type) for field in LAST], schema=LAST)
 
 
 def increments(reports: pa.Table, stored: pa.Table) -> pa.Table:
-    """Returns what each report adds to the one before it; before the first one stands the stored counter, or zero.
-    Columns of `files.COLUMNS`, and `counter`.
+    """Returns the increment of each report over its predecessor, which for the first one is the stored counter or zero.
 
-    `stored` has the columns of `LAST`, in row n those of counter n. Reports below the stored sequence are old news. One
-    that is said again under the stored sequence counts as far as it is larger: it was appended in part, and said again
-    later. A counter never falls within one broker incarnation; should one, it adds nothing.
+    The columns are those of `files.COLUMNS`, and `counter`. `stored` has the columns of `LAST`; row n belongs to
+    counter n. Reports below the stored sequence are ignored. A repeated report with the stored sequence counts as far
+    as it is larger: it was appended in part and repeated later. A counter never decreases within one broker
+    incarnation; if it did, the increment would be zero.
     """
     counter = array_of(reports, "counter")
     before = {name: array_of(stored, name).take(counter) for name in LAST.names}
@@ -89,8 +90,9 @@ def increments(reports: pa.Table, stored: pa.Table) -> pa.Table:
 
 
 def minutes(rows: pa.Table) -> pa.Table:
-    """Increments summed per UTC minute, as columns of `MINUTE_NAMES`. A report made on the stroke of a minute belongs
-    to the one that just ended.
+    """Returns the increments summed per UTC minute, with the columns of `MINUTE_NAMES`.
+
+    A report made exactly at the start of a minute belongs to the minute that just ended.
     """
     minute = pc.multiply(pc.divide(pc.subtract(rows.column("at_ms"), 1), MS_PER_MINUTE), MS_PER_MINUTE)
     of_minute = rows.select([name for name in MINUTE_KEY if name != "minute_ms"]).append_column("minute_ms", minute)
@@ -100,7 +102,7 @@ def minutes(rows: pa.Table) -> pa.Table:
 
 
 def summed(of_minutes: pa.Table) -> pa.Table:
-    """Rows of the same minute and names added up; those that add nothing are left out."""
+    """Sums rows of the same minute and names, and omits those without any count."""
     floats = of_minutes
     for name in COUNTED:
         floats = floats.append_column(f"{name}_about", of_minutes.column(name).cast(pa.float64(), safe=False))
@@ -115,7 +117,9 @@ def summed(of_minutes: pa.Table) -> pa.Table:
 
 
 def last_counters(rows: pa.Table) -> pa.Table:
-    """The highest report of each counter, as columns of `schema.COUNTER`: what is stored for the next run."""
+    """Returns the highest report of each counter, with the columns of `schema.COUNTER`, to be stored for
+    the next run.
+    """
     is_first = is_first_of(array_of(rows, "counter"))
     is_last = pa.concat_arrays([is_first.slice(1), pa.array([True])]).slice(0, rows.num_rows)
     return rows.filter(is_last).select(list(schema.COUNTER_NAMES)).combine_chunks()

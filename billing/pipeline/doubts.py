@@ -1,6 +1,6 @@
-"""Usage reports that can be read and are not to be believed: a clock that is wrong, an epoch that is used again. Pure.
+"""Detection of implausible usage reports: a wrong clock, or a reused epoch. Pure.
 
-What was appended since a partition was last seen to hold nothing further was reported between that look and this one.
+Records that were appended since a partition was last read to its end were reported between that time and now.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from billing.lake.counters import array_of
 from billing.pipeline.schema import CLOCK, EPOCH_REUSED
 from brokers.contract.usage import OF_INCARNATION
 
-# A record that cannot be read names none.
+# Stands for the broker of a record that cannot be parsed.
 NO_BROKER: Final = -1
-# Clocks of brokers and of this machine differ by less; a counter that a killed broker left is reported under the time
-# of its last report.
+# Clocks of brokers and of this machine differ by less; a counter that a killed broker left behind is reported with the
+# time of its last report.
 AHEAD_MAX_MS: Final = 600_000
 BEHIND_MAX_MS: Final = 3_600_000
-# Of a partition that was never seen whole: the retention of `__usage`.
+# Limit for a partition that was never read to its end: the retention of `__usage`.
 UNSEEN_MAX_MS: Final = 14 * 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class ClockBounds:
-    """Times that the reports of a partition may name. `since_ms`: when it was last seen to hold nothing further, None
-    where it never was; `until_ms`: when its end was looked up for this run.
+    """Range of plausible times of a partition's reports.
+
+    `since_ms` is when the partition was last read to its end, None if never; `until_ms` is when its end was looked up
+    for this run.
     """
 
     since_ms: int | None
@@ -45,8 +47,10 @@ class ClockBounds:
 
 
 def with_bounded_clock(batch: pa.RecordBatch, bounds: ClockBounds) -> pa.RecordBatch:
-    """Rows of `schema.EVENT`. A report whose time is out of bounds gets the nearer end of the span in which it was
-    appended, and the time that it named as `detail`.
+    """Returns rows of `schema.EVENT` with times corrected to the bounds.
+
+    A report whose time is out of bounds gets the nearer end of the span in which it was appended, and its original time
+    as `detail`.
     """
     at_ms = batch.column("at_ms")
     is_ahead = pc.fill_null(pc.greater(at_ms, bounds.last_ms), False)
@@ -66,8 +70,9 @@ def with_bounded_clock(batch: pa.RecordBatch, bounds: ClockBounds) -> pa.RecordB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Reports of one partition and broker (-1: it is not known) with the same problem; `detail` is of the last one, at
-    `last_offset`.
+    """Reports of one partition and broker (-1: unknown) with the same problem.
+
+    `detail` belongs to the last one, at `last_offset`.
     """
 
     kind: str
@@ -80,8 +85,9 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """Latest report of one broker process: its highest sequence, and its latest time. `is_refused`: another process
-    reported under its epoch, so that nobody can tell their counters apart.
+    """Latest report of one broker process: its highest sequence and its latest time.
+
+    `is_refused` means that another process reported under its epoch, so that their counters cannot be distinguished.
     """
 
     broker_id: int
@@ -92,16 +98,16 @@ class Incarnation:
 
 
 class Incarnations:
-    """Broker processes as far as they are known, in the order in which their reports were appended."""
+    """Known broker processes, updated in the order in which their reports were appended."""
 
     def __init__(self, known: Iterable[Incarnation] = ()) -> None:
-        self._known = {(each.broker_id, each.broker_epoch): each for each in known}
+        self._known = {(incarnation.broker_id, incarnation.broker_epoch): incarnation for incarnation in known}
 
     def refuse_reused(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of `schema.EVENT`, those of an epoch that is used again with that problem.
+        """Marks rows of `schema.EVENT` whose epoch is reused.
 
-        A process that reports again reports the time it reported then. Lower sequences at later times are another
-        process, which began to count anew: a registry that was restored gives an epoch for a second time.
+        A process that repeats a report repeats its original time. Lower sequences at later times belong to another
+        process with new counters: a restored registry may assign an epoch a second time.
         """
         reports = pa.table({name: batch.column(name) for name in (*OF_INCARNATION, "sequence", "at_ms")})
         processes = reports.select(list(OF_INCARNATION)).group_by(list(OF_INCARNATION), use_threads=False).aggregate([])
@@ -111,17 +117,17 @@ class Incarnations:
             if None not in key:
                 is_of_it = pc.and_(pc.equal(reports["broker_id"], key[0]), pc.equal(reports["broker_epoch"], key[1]))
                 is_of_it = is_of_it.combine_chunks().fill_null(False)
-                found = self._refused_of(key, reports.filter(is_of_it).combine_chunks())
-                refused = pc.replace_with_mask(refused, is_of_it, found)
+                mask = self._refused_of(key, reports.filter(is_of_it).combine_chunks())
+                refused = pc.replace_with_mask(refused, is_of_it, mask)
         if not refused.true_count:
             return batch
         return _replaced(batch, problem=pc.if_else(refused, EPOCH_REUSED, batch.column("problem")))
 
     def _refused_of(self, key: tuple[int, int], reports: pa.Table) -> pa.Array:
-        """True for those reports of one process, in their order, that are refused. Notes the latest of them."""
+        """Returns a mask of the refused reports of one process, in order, and stores its latest state."""
         sequence, at_ms = array_of(reports, "sequence"), array_of(reports, "at_ms")
         known = self._known.get(key, Incarnation(*key, sequence[0].as_py(), at_ms[0].as_py()))
-        # Highest ones up to and with the report before each.
+        # Maxima up to and including the report before each.
         latest_sequence = pc.cumulative_max(pa.concat_arrays([pa.array([known.sequence], pa.int64()), sequence]))
         latest_ms = pc.cumulative_max(pa.concat_arrays([pa.array([known.at_ms], pa.int64()), at_ms]))
         began_anew = pc.and_(

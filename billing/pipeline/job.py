@@ -1,4 +1,4 @@
-"""One run of the usage pipeline for one cluster: plan, read, add up, commit. Only this module knows all of them."""
+"""One run of the usage pipeline for one cluster: plan, read, aggregate, commit. It ties together all other modules."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ __all__ = ["RunReport", "UsageLost", "available_offsets", "lost", "plan", "run",
 
 log = structlog.get_logger(__name__)
 
-# Of all partitions together: a backlog is worked off in runs that fit into memory, however long the names are that its
-# records count by.
+# Limits of all partitions together: a backlog is processed in runs that fit into memory, regardless of the length of
+# names in records.
 RECORDS_PER_RUN_MAX = 300_000
 BYTES_PER_RUN_MAX = 40_000_000
-# A larger backlog is Spark's. This process has worked off a smaller one before Java has started.
+# A larger backlog is read by Spark. This process finishes a smaller one before the JVM would have started.
 SPARK_FROM_RECORDS = 1_000_000
 
-# The points of a run at which a fault test may stop the process, in order.
+# Points of a run at which a fault test may stop the process, in order.
 POINTS = ("planned", "aggregated", "kept", "written", "committed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """What one run did; `caught_up` is False when a range was cut at what a run takes at most. Records that are
-    `left_out` are not billed.
+    """Result of one run. `caught_up` is False if a range was cut at the limits of a run.
+
+    The `left_out` records are not billed.
     """
 
     records: int
@@ -51,11 +52,11 @@ class RunReport:
 
 
 def plan(stored: Mapping[int, int], available: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """Ranges `[start, stop)` to read next; `available` is (log start offset, high watermark), both by partition.
+    """Returns the ranges `[start, stop)` to read next; `available` is (log start offset, high watermark) by partition.
 
     Raises:
-        UsageLost: a stored offset lies outside what the partition holds (retention ran ahead of the pipeline, or the
-            log went back), so that continuing would bill too little without anyone noticing.
+        UsageLost: a stored offset lies outside the log of its partition (retention overtook the pipeline, or the log
+            was truncated), so that continuing would silently bill too little.
     """
     for partition in lost(stored, available):
         low, high = available[partition]
@@ -72,7 +73,7 @@ def plan(stored: Mapping[int, int], available: Mapping[int, tuple[int, int]]) ->
 
 
 def lost(stored: Mapping[int, int], available: Mapping[int, tuple[int, int]]) -> list[int]:
-    """Partitions whose stored offset lies outside what they hold."""
+    """Returns the partitions whose stored offset lies outside their log."""
     return [
         partition
         for partition, (low, high) in sorted(available.items())
@@ -81,11 +82,13 @@ def lost(stored: Mapping[int, int], available: Mapping[int, tuple[int, int]]) ->
 
 
 def skip_lost(cluster: Cluster, dsn: str) -> dict[int, tuple[int, int]]:
-    """Stored offsets that lie outside what their partitions hold become those logs' start offsets. Both, old and new,
-    by partition. Reports that are read a second time count once, for counters are stored as well.
+    """Resets stored offsets outside their partitions' logs to the log start offset.
+
+    Returns the old and the new offset by partition. Reports that are read again count once, because counters are stored
+    as well.
 
     Raises:
-        PipelineBusy: a run is at work on this cluster.
+        PipelineBusy: a run for this cluster is in progress.
     """
     with sink.exclusive(dsn, cluster.cluster_id) as connection:
         stored, available = sink.stored_offsets(connection, cluster.cluster_id), available_offsets(cluster)
@@ -111,14 +114,14 @@ def run(
     spark_from_records: int = SPARK_FROM_RECORDS,
     at_point: Callable[[str], None] | None = None,
 ) -> RunReport:
-    """Applies everything new in the cluster's usage topic once.
+    """Applies all new records of the cluster's usage topic once.
 
-    What was reported is kept in the `lake` before the transaction that makes it count. `make_session` is called only
-    when there are `spark_from_records` to read or more. `at_point` is told each of `POINTS` as it is reached.
+    Reports are stored in the `lake` before the transaction that counts them. `make_session` is called only if there are
+    at least `spark_from_records` to read. `at_point` is called with each of `POINTS`.
 
     Raises:
-        PipelineBusy: another run is at work on this cluster.
-        UsageLost, UsageReadStalled, OffsetsMoved: nothing was written; see there.
+        PipelineBusy: another run for this cluster is in progress.
+        UsageLost, UsageReadStalled, OffsetsMoved: nothing was written.
     """
     reached = at_point or (lambda _point: None)
     with (
@@ -132,7 +135,7 @@ def run(
             sink.note_complete(connection, cluster.cluster_id, ends, looked_at)
             return RunReport(records=0, minute_rows=0, left_out=0, caught_up=True)
         reached("planned")
-        backlog = sum(ends[each.partition] - each.start for each in planned)
+        backlog = sum(ends[range_.partition] - range_.start for range_ in planned)
         session = make_session() if backlog >= spark_from_records else None
         result = _read(session, connection, consumer, cluster, planned, lake)
         reached("aggregated")
@@ -145,7 +148,7 @@ def run(
             stop=(stops := {partition: stop for partition, (_, stop) in result.ranges.items()}),
             minutes=result.minutes,
             counters=result.counters,
-            # In this order: the first reports of a counter come before the others when the lake is replayed.
+            # The order matters: first reports of a counter must precede the others when the lake is replayed.
             lake_files=[*kept, *result.kept],
             problems=result.problems,
             incarnations=result.incarnations,
@@ -169,7 +172,7 @@ def _planned(
     offsets: Mapping[int, tuple[int, int]],
     looked_at: datetime,
 ) -> list[PlannedRange]:
-    """The ranges of a run that looks at these offsets now. Raises `UsageLost`."""
+    """Returns the ranges of a run that starts now. Raises `UsageLost`."""
     ranges = plan(sink.stored_offsets(connection, cluster.cluster_id), offsets)
     looks = sink.last_looks(connection, cluster.cluster_id) if ranges else {}
     return [
@@ -186,10 +189,10 @@ def _read(
     planned: Sequence[PlannedRange],
     lake: LakePlace | None,
 ) -> Round:
-    """Reads the ranges, as far as `BYTES_PER_RUN_MAX` lets it, and adds up what was read; by Spark if it has a session.
+    """Reads and aggregates the ranges, up to `BYTES_PER_RUN_MAX`; by Spark if there is a session.
 
     Raises:
-        UsageLost: records within what was read are not there.
+        UsageLost: records within the read range are missing.
     """
     known = sink.stored_incarnations(connection, cluster.cluster_id)
     stored = partial(sink.stored_counters, connection, cluster.cluster_id)

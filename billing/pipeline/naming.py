@@ -1,4 +1,6 @@
-"""How many names a minute has: tenants choose topics, users and client ids, and tables do not grow with them. Pure."""
+"""Limit of the number of names per minute: tenants choose topics, users and client ids, which must not grow the tables.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from brokers.contract.usage import COUNTED, OTHER
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Of one instance, minute and direction in one run; the rest is counted under OTHER.
+# Limit per instance, minute and direction in one run; the remainder is counted under OTHER.
 NAMED_PER_MINUTE_MAX: Final = 1_000
-# Tables hold no larger number.
+# Maximum number in the tables.
 SUM_MAX: Final = 2**62
 _NAMES: Final = ("topic", "user", "client_id")
 _OF_MINUTE: Final = [MINUTE_NAMES.index(name) for name in MINUTE_NAMES if name not in (*_NAMES, *COUNTED)]
@@ -25,7 +27,7 @@ Row = tuple[Any, ...]
 
 
 def with_bounded_names(minutes: pa.Table, named_max: int = NAMED_PER_MINUTE_MAX) -> pa.Table:
-    """Columns of `MINUTE_NAMES`, of which the heaviest rows keep their names; sums stay what they are."""
+    """Returns columns of `MINUTE_NAMES` in which only the heaviest rows keep their names; sums are preserved."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -41,16 +43,16 @@ def with_bounded_names(minutes: pa.Table, named_max: int = NAMED_PER_MINUTE_MAX)
 
 
 def with_others(rows: Iterable[Row], named_max: int = NAMED_PER_MINUTE_MAX) -> list[Row]:
-    """Rows of `MINUTE_NAMES`, of which the heaviest keep their names; sums stay what they are."""
+    """Returns rows of `MINUTE_NAMES` in which only the heaviest keep their names; sums are preserved."""
     of_minute: dict[Row, list[Row]] = defaultdict(list)
     for row in rows:
         of_minute[tuple(row[place] for place in _OF_MINUTE)].append(row)
     result: list[Row] = []
-    for found in of_minute.values():
-        if len(found) <= named_max:
-            result += found
+    for named in of_minute.values():
+        if len(named) <= named_max:
+            result += named
             continue
-        heaviest_first = sorted(found, key=lambda row: (-row[_BYTES], row))
+        heaviest_first = sorted(named, key=lambda row: (-row[_BYTES], row))
         result += _added_up([*heaviest_first[:named_max], *map(_unnamed, heaviest_first[named_max:])])
     return result
 
@@ -60,7 +62,7 @@ def _unnamed(row: Row) -> Row:
 
 
 def _added_up(rows: Iterable[Row]) -> list[Row]:
-    """One row for each name: a broker counts under OTHER as well."""
+    """Sums rows with equal names: a broker also counts under OTHER."""
     sums: dict[Row, list[int]] = {}
     for row in rows:
         total = sums.setdefault(row[: -len(COUNTED)], [0] * len(COUNTED))

@@ -1,4 +1,6 @@
-"""Ranges of a usage topic, read and added up: what one run commits. Small ones in this process, large ones by Spark."""
+"""Reading and aggregation of ranges of a usage topic as input of one commit. Small rounds run here, large ones in
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,17 @@ from billing.pipeline.doubts import ClockBounds, Incarnation, Problem
 if TYPE_CHECKING:
     from billing.lake.files import Written
 
-# Looks counters up by their keys, as `sink.stored_counters`.
+# Looks up counters by key, like `sink.stored_counters`.
 StoredCounters = Callable[[pa.Table], pa.Table]
 
 
 class UsageLost(Exception):
-    """Events between the stored offset and what the brokers hold are gone; an operator must look before it goes on."""
+    """Events between the stored offset and the brokers' logs are lost; an operator must intervene."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRange:
-    """Records `[start, stop)` of one partition of the usage topic, and between which times they were reported."""
+    """Records `[start, stop)` of one partition of the usage topic, and the bounds of their times."""
 
     partition: int
     start: int
@@ -36,8 +38,9 @@ class PlannedRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """Sums of the planned ranges, as `sink.commit` takes them. `reports` are for the lake; `kept` of them are there
-    already.
+    """Aggregated ranges as input of `sink.commit`.
+
+    `reports` are to be written to the lake; `kept` are files that are already written.
     """
 
     ranges: dict[int, tuple[int, int]]
@@ -58,19 +61,19 @@ def in_this_process(
     stored: StoredCounters,
     bytes_max: int,
 ) -> Round:
-    """Reads the ranges, as far as `bytes_max` for each lets it, and adds up what was read; nothing is written.
+    """Reads and aggregates the ranges, each up to `bytes_max`; nothing is written.
 
     Raises:
-        UsageLost: records within what was read are not there.
+        UsageLost: records within the read range are missing.
     """
     checked = {
-        each.partition: check(
-            consumer.read(each.partition, each.start, each.stop, bytes_max), each.start, known, each.bounds
+        range_.partition: check(
+            consumer.read(range_.partition, range_.start, range_.stop, bytes_max), range_.start, known, range_.bounds
         )
-        for each in planned
+        for range_ in planned
     }
     require_all_read(planned, checked)
-    reports = differences.distinct(pa.concat_tables([each.reports for each in checked.values()]))
+    reports = differences.distinct(pa.concat_tables([result.reports for result in checked.values()]))
     rows = differences.increments(reports, stored(differences.keys(reports)))
     return made_of(
         planned, checked, differences.minutes(rows), differences.last_counters(rows), rows.drop_columns(["counter"])
@@ -78,11 +81,13 @@ def in_this_process(
 
 
 def require_all_read(planned: Sequence[PlannedRange], checked: Mapping[int, Checked]) -> None:
-    """Raises `UsageLost`."""
-    for each in planned:
-        found = checked[each.partition]
-        if not found.records or found.records != found.stop - each.start:
-            raise UsageLost(f"read {found.records} of the {found.stop - each.start} usage records from {each.start} on")
+    """Checks that the ranges have no missing records. Raises `UsageLost`."""
+    for range_ in planned:
+        result = checked[range_.partition]
+        if not result.records or result.records != result.stop - range_.start:
+            raise UsageLost(
+                f"read {result.records} of the {result.stop - range_.start} usage records from {range_.start} on"
+            )
 
 
 def made_of(
@@ -92,13 +97,13 @@ def made_of(
     counters: pa.Table,
     reports: pa.Table,
 ) -> Round:
-    """The round of these parts."""
+    """Builds the round from its parts."""
     return Round(
-        ranges={each.partition: (each.start, checked[each.partition].stop) for each in planned},
-        records=sum(each.records for each in checked.values()),
-        left_out=sum(each.left_out for each in checked.values()),
-        problems=[problem for each in checked.values() for problem in each.problems],
-        incarnations=[each for found in checked.values() for each in found.incarnations],
+        ranges={range_.partition: (range_.start, checked[range_.partition].stop) for range_ in planned},
+        records=sum(result.records for result in checked.values()),
+        left_out=sum(result.left_out for result in checked.values()),
+        problems=[problem for result in checked.values() for problem in result.problems],
+        incarnations=[incarnation for result in checked.values() for incarnation in result.incarnations],
         minutes=naming.with_bounded_names(minutes),
         counters=counters,
         reports=reports,

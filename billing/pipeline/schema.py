@@ -1,4 +1,4 @@
-"""The columns of the pipeline, all of them derived from the fields of `UsageEvent`: for Spark, Arrow and the sink."""
+"""Columns of the pipeline, derived from the fields of `UsageEvent`, for Spark, Arrow and the sink."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """What one kind of value is called; `arrow` names a function of pyarrow."""
+    """Names of a value type; `arrow` names a function of pyarrow."""
 
     spark: str
     arrow: str
@@ -22,14 +22,14 @@ class Kind(NamedTuple):
 INT32 = Kind("int", "int32")
 INT64 = Kind("long", "int64")
 STRING = Kind("string", "string")
-# Kafka's ids of brokers and partitions have 32 bits, all its counts 64.
+# Kafka's broker and partition ids have 32 bits, its counts 64.
 _OF_32_BITS = frozenset({"partition", "broker_id"})
 _HINTS = get_type_hints(UsageEvent)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column, by the name it has everywhere."""
+    """Column with the name that is used everywhere."""
 
     name: str
     kind: Kind
@@ -42,36 +42,36 @@ def _column(name: str) -> Column:
 
 
 def columns(names: Iterable[str]) -> tuple[Column, ...]:
-    """Columns of these names; one that is no field of an event is an integer."""
+    """Returns columns of these names; names that are no field of an event are integers."""
     return tuple(_column(name) for name in names)
 
 
-# Why a report is left out, or counted at another time than it names (CLOCK).
+# Reasons why a report is omitted, or counted at another time than it carries (CLOCK).
 MALFORMED, NEWER_VERSION, EPOCH_REUSED, CLOCK = "malformed", "newer_version", "epoch_reused", "clock"
-# A record as it is read: where it lay, what it says, and what is the matter with it.
+# Record as it was read: position, content and problem.
 EVENT = (*columns(("partition", "offset", *FIELD_NAMES)), Column("problem", STRING), Column("detail", STRING))
-# What is stored of a counter: its key, and what its last report said.
+# Stored columns of a counter: its key and its last report.
 COUNTER_NAMES = (*COUNTER_KEY, "sequence", *COUNTED)
 COUNTER = columns(COUNTER_NAMES)
-# A sum is kept by whatever names a counter but the process that counted, and by minute.
+# Key of sums: the key of a counter without the process that counted, and the minute.
 MINUTE_KEY = ("instance_id", "minute_ms", *(n for n in COUNTER_KEY if n not in ("instance_id", *OF_INCARNATION)))
 MINUTE_NAMES = (*MINUTE_KEY, *COUNTED)
 
 
 def spark_ddl(schema: Iterable[Column]) -> str:
-    """The schema in Spark's words."""
+    """Returns the schema as Spark DDL."""
     return ", ".join(f"{column.name} {column.kind.spark}" for column in schema)
 
 
 def arrow(schema: Iterable[Column]) -> pa.Schema:
-    """The schema in Arrow's words."""
+    """Returns the schema for Arrow."""
     import pyarrow as pa
 
     return pa.schema([(column.name, getattr(pa, column.kind.arrow)()) for column in schema])
 
 
 def table(schema: Iterable[Column], rows: Iterable[tuple[Any, ...]]) -> pa.Table:
-    """Rows in the order of the schema's columns, as a table."""
+    """Builds a table from rows in the order of the schema's columns."""
     import pyarrow as pa
 
     of_arrow = arrow(schema)

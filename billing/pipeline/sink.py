@@ -1,7 +1,8 @@
-"""PostgreSQL side of the pipeline: offsets and counters in; one transaction with rows, counters and offsets out.
+"""PostgreSQL side of the pipeline: reads offsets and counters, and writes rows, counters and offsets in one
+transaction.
 
-The offsets live in the same transaction as the rows they account for, so a run that dies at any point leaves either all
-of its work or none, and nothing outside this database has to be kept for the next run to continue exactly there.
+The offsets are in the same transaction as the rows they account for, so that a run that dies leaves either all of its
+work or none, and the next run needs no other state.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ if TYPE_CHECKING:
 ADVISORY_LOCK_CLASS = 0x5045_4E53
 
 
-# So many incarnations of a cluster's brokers are known to a run: the latest.
+# Maximum number of incarnations of a cluster's brokers known to a run, the latest ones.
 INCARNATIONS_MAX = 2_000
 
 
 class PipelineBusy(Exception):
-    """Another run holds the cluster's lock; nothing to do here."""
+    """Another run holds the cluster's lock."""
 
 
 class OffsetsMoved(Exception):
-    """The stored offsets are not those the run was planned from: somebody else advanced them. Nothing was written."""
+    """The stored offsets are not those the run was planned from: another run advanced them. Nothing was written."""
 
 
 @contextmanager
 def exclusive(dsn: str, cluster_id: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection that holds the cluster's pipeline lock until it closes (also when the process is killed).
+    """Opens a connection that holds the cluster's pipeline lock until it closes, even if the process is killed.
 
     Raises:
-        PipelineBusy: another run holds it.
+        PipelineBusy: another run holds the lock.
     """
     with psycopg.connect(dsn, autocommit=True, client_encoding="utf8") as connection:
         key = (ADVISORY_LOCK_CLASS, cluster_id)
@@ -53,14 +54,14 @@ def exclusive(dsn: str, cluster_id: str) -> Iterator[psycopg.Connection[Any]]:
         try:
             yield connection
         finally:
-            # The server notices a closed connection when it gets round to it, and the next run comes at once. With one
-            # that is lost the lock is, too.
+            # The server notices a closed connection only after some time, and the next run may follow at once. A lost
+            # connection releases the lock as well.
             with suppress(psycopg.OperationalError):
                 connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", key)
 
 
 def stored_offsets(connection: psycopg.Connection[Any], cluster_id: str) -> dict[int, int]:
-    """Next offset to read, per partition; a partition never read is absent."""
+    """Returns the next offset to read by partition; partitions that were never read are absent."""
     rows = connection.execute(
         "SELECT partition, next_offset FROM billing_usageoffset WHERE cluster_id = %s AND topic = %s",
         (cluster_id, USAGE_TOPIC),
@@ -69,7 +70,7 @@ def stored_offsets(connection: psycopg.Connection[Any], cluster_id: str) -> dict
 
 
 def last_looks(connection: psycopg.Connection[Any], cluster_id: str) -> dict[int, datetime]:
-    """When each partition was last seen to hold nothing further; one that never was is absent."""
+    """Returns when each partition was last read to its end; partitions that never were are absent."""
     rows = connection.execute(
         "SELECT partition, updated_at FROM billing_usageoffset"
         " WHERE cluster_id = %s AND topic = %s AND updated_at > 'epoch'",
@@ -79,7 +80,7 @@ def last_looks(connection: psycopg.Connection[Any], cluster_id: str) -> dict[int
 
 
 def stored_incarnations(connection: psycopg.Connection[Any], cluster_id: str) -> list[Incarnation]:
-    """The latest ones of the cluster's brokers."""
+    """Returns the latest incarnations of the cluster's brokers."""
     rows = connection.execute(
         "SELECT broker_id, broker_epoch, sequence, at_ms, is_refused FROM billing_usageincarnation"
         " WHERE cluster_id = %s ORDER BY at_ms DESC LIMIT %s",
@@ -89,8 +90,9 @@ def stored_incarnations(connection: psycopg.Connection[Any], cluster_id: str) ->
 
 
 def stored_counters(connection: psycopg.Connection[Any], cluster_id: str, keys: pa.Table) -> pa.Table:
-    """Returns the stored values of the given counters, with the columns of `differences.LAST`: row n is of row n of
-    `keys`, and null where nothing is stored.
+    """Returns the stored values of the given counters, with the columns of `differences.LAST`.
+
+    Row n belongs to row n of `keys`, and is null if nothing is stored.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -107,20 +109,20 @@ def stored_counters(connection: psycopg.Connection[Any], cluster_id: str, keys: 
     )
     with connection.transaction(), connection.cursor() as cursor:
         _stage(cursor, "key_in", "billing_usagecounter", keys.append_column("number", numbers), "number")
-        # By the index, one counter after the other: few of a cluster's counters change in one run.
+        # Nested loop by index: few of a cluster's counters change in one run.
         cursor.execute("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off")
         with cursor.copy(statement, (cluster_id,)) as copy:
             lines = b"".join(copy)
     if not lines:
         return pa.Table.from_arrays([pa.nulls(keys.num_rows, field.type) for field in LAST], schema=LAST)
     names = ["number", *LAST.names]
-    found = csv.read_csv(
+    values = csv.read_csv(
         pa.BufferReader(lines),
         read_options=csv.ReadOptions(use_threads=False, column_names=names),
         convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, pa.int64())),
     ).combine_chunks()
-    place = pc.index_in(numbers, value_set=found.column("number").combine_chunks())
-    return found.select(LAST.names).take(place).combine_chunks()
+    place = pc.index_in(numbers, value_set=values.column("number").combine_chunks())
+    return values.select(LAST.names).take(place).combine_chunks()
 
 
 def commit(
@@ -138,8 +140,9 @@ def commit(
 ) -> None:
     """Writes the minute rows, the counters and the offsets `stop` in one transaction.
 
-    `minutes` have the columns of `schema.MINUTE_NAMES`, `counters` those of `schema.COUNTER`; `lake_files` are there.
-    `before_commit` is called with everything written and nothing committed (fault tests stop the process there).
+    `minutes` has the columns of `schema.MINUTE_NAMES`, `counters` those of `schema.COUNTER`; `lake_files` exist
+    already. `before_commit` is called after everything was written and before the commit (fault tests stop the process
+    there).
 
     Raises:
         OffsetsMoved: a stored offset is not the one in `start`.
@@ -169,7 +172,7 @@ def commit(
 
 
 def move_offsets(connection: psycopg.Connection[Any], cluster_id: str, offsets: Mapping[int, int]) -> None:
-    """The next run begins at these, by partition. What it reads may be older than the last look at it."""
+    """Sets the offsets at which the next run begins. Its records may be older than the last read to the end."""
     with connection.transaction(), connection.cursor() as cursor:
         cursor.executemany(
             "UPDATE billing_usageoffset SET next_offset = %s, updated_at = 'epoch'"
@@ -181,7 +184,7 @@ def move_offsets(connection: psycopg.Connection[Any], cluster_id: str, offsets: 
 def note_complete(
     connection: psycopg.Connection[Any], cluster_id: str, ends: Mapping[int, int], looked_at: datetime
 ) -> None:
-    """These partitions ended at these offsets when they were looked at, and all of that is in the rows."""
+    """Records that all records up to these ends are in the rows, as of `looked_at`."""
     with connection.transaction(), connection.cursor() as cursor:
         cursor.executemany(
             "INSERT INTO billing_usageoffset (cluster_id, topic, partition, next_offset, updated_at)"
@@ -194,7 +197,7 @@ def note_complete(
 
 def _add_minutes(cursor: psycopg.Cursor[Any], minutes: pa.Table) -> None:
     _stage(cursor, "minute_in", "billing_usageminute", minutes, "minute_ms")
-    # In the tables the minute is a point in time.
+    # The tables store the minute as a timestamp.
     expressions = {name: _MINUTE if name == "minute_ms" else f'"{name}"' for name in schema.MINUTE_KEY}
     key = _quoted("minute" if name == "minute_ms" else name for name in expressions)
     sums = _added_to("billing_usageminute")
@@ -223,7 +226,7 @@ def _add_minutes(cursor: psycopg.Cursor[Any], minutes: pa.Table) -> None:
 
 
 def _capped(number: str) -> str:
-    """A sum of SQL type numeric as a bigint: what brokers say, however large, stops nobody's bill."""
+    """Caps a sum of SQL type numeric to a bigint, so that absurd reports of brokers cannot block bills."""
     return f"least({number}, {2**63 - 1})::bigint"
 
 
@@ -239,7 +242,7 @@ _SUMS = ", ".join(_capped(f"sum({name})") for name in COUNTED)
 def _put_counters(cursor: psycopg.Cursor[Any], cluster_id: str, counters: pa.Table) -> None:
     names = _quoted(schema.COUNTER_NAMES)
     _stage(cursor, "counter_in", "billing_usagecounter", counters)
-    # What is said again under a sequence counts as far as it is larger.
+    # A repeated report with the same sequence counts as far as it is larger.
     is_newer = "excluded.sequence > billing_usagecounter.sequence"
     newest = "sequence = excluded.sequence, " + ", ".join(
         f"{name} = CASE WHEN {is_newer} THEN excluded.{name}"
@@ -255,7 +258,7 @@ def _put_counters(cursor: psycopg.Cursor[Any], cluster_id: str, counters: pa.Tab
 
 
 def _add_problems(cursor: psycopg.Cursor[Any], cluster_id: str, problems: Sequence[Problem]) -> None:
-    """Added to those of the kind that nobody looked after yet."""
+    """Adds records to open problems of the same kind, or creates them."""
     cursor.executemany(
         "INSERT INTO billing_usageproblem (cluster_id, kind, partition, broker_id, records, last_offset, detail,"
         " first_at, last_at) VALUES (%s, %s, %s, %s, %s, %s, %s, now(), now())"
@@ -263,8 +266,16 @@ def _add_problems(cursor: psycopg.Cursor[Any], cluster_id: str, problems: Sequen
         " records = billing_usageproblem.records + excluded.records, last_offset = excluded.last_offset,"
         " detail = excluded.detail, last_at = excluded.last_at",
         [
-            (cluster_id, each.kind, each.partition, each.broker_id, each.records, each.last_offset, each.detail)
-            for each in problems
+            (
+                cluster_id,
+                problem.kind,
+                problem.partition,
+                problem.broker_id,
+                problem.records,
+                problem.last_offset,
+                problem.detail,
+            )
+            for problem in problems
         ],
     )
 
@@ -277,26 +288,34 @@ def _put_incarnations(cursor: psycopg.Cursor[Any], cluster_id: str, incarnations
         f" sequence = greatest({old}.sequence, excluded.sequence), at_ms = greatest({old}.at_ms, excluded.at_ms),"
         f" is_refused = {old}.is_refused OR excluded.is_refused",
         [
-            (cluster_id, each.broker_id, each.broker_epoch, each.sequence, each.at_ms, each.is_refused)
-            for each in incarnations
+            (
+                cluster_id,
+                incarnation.broker_id,
+                incarnation.broker_epoch,
+                incarnation.sequence,
+                incarnation.at_ms,
+                incarnation.is_refused,
+            )
+            for incarnation in incarnations
         ],
     )
 
 
 def add_lake_files(cursor: psycopg.Cursor[Any], written: Sequence[Written]) -> None:
-    """From the end of the transaction on they count."""
+    """Inserts rows of lake files; they become part of the lake when the transaction commits."""
     cursor.executemany(
         "INSERT INTO billing_lakefile (path, cluster_id, day, rows, added_bytes, schema_version, created_at)"
         " VALUES (%s, %s, %s, %s, %s, %s, now())",
-        [(each.path, each.cluster_id, each.day, each.rows, each.added_bytes, SCHEMA_VERSION) for each in written],
+        [(file.path, file.cluster_id, file.day, file.rows, file.added_bytes, SCHEMA_VERSION) for file in written],
     )
 
 
 def _stage(cursor: psycopg.Cursor[Any], name: str, table: str, columns: pa.Table, number: str | None = None) -> None:
-    """Copies the columns into a table of this name that ends with the transaction. They are as in `table`, but for
-    `number`, which `table` does not have.
+    """Copies the columns into a temporary table that lasts until the end of the transaction.
+
+    They are columns of `table`, except `number`.
     """
-    wanted = [f"0::bigint AS {each}" if each == number else f'"{each}"' for each in columns.column_names]
+    wanted = [f"0::bigint AS {column}" if column == number else f'"{column}"' for column in columns.column_names]
     cursor.execute(
         f"CREATE TEMP TABLE {name} ON COMMIT DROP AS SELECT {', '.join(wanted)} FROM {table} WITH NO DATA"  # noqa: S608
     )
@@ -305,5 +324,5 @@ def _stage(cursor: psycopg.Cursor[Any], name: str, table: str, columns: pa.Table
 
 
 def _quoted(names: Iterable[str]) -> str:
-    """Names of columns in a statement, all of them constants; `user` is a word of SQL."""
+    """Quotes column names, which are all constants, because `user` is an SQL keyword."""
     return ", ".join(f'"{name}"' for name in names)

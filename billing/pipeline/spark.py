@@ -1,4 +1,4 @@
-"""One Spark session per process: made when a large run needs it, kept while there is work, given back afterwards."""
+"""Spark session of this process: started for a large run, kept while there is work, stopped afterwards."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CODE_ROOT = Path(__file__).resolve().parents[2]
-# For a heap of 512 MB. Java's default collector has threads of its own, which want the cores that Spark works on.
+# For a heap of 512 MB. Java's default collector uses threads that compete with Spark for cores.
 LOCAL_JAVA_OPTIONS = "-XX:+UseSerialGC"
 JAVA_STOP_S = 20.0
 
 
 class _Use:
-    """When this process last needed its session."""
+    """Last use of the session by this process."""
 
     is_new = False
     quiet_since_s: float | None = None
 
 
 def session(*, master: str, local_dir: str) -> SparkSession:
-    """The process's session on `master` (`local[*]`, or any Spark cluster); scratch files go to `local_dir`.
+    """Returns the process's session on `master` (`local[*]`, or any Spark cluster); scratch files go to `local_dir`.
 
-    Tasks run this interpreter (they would otherwise take PATH's) and this code, which hosts of a cluster have at the
-    same paths. Nothing listens beyond loopback when local.
+    Tasks use this interpreter instead of the one in PATH, and this code, which the hosts of a cluster have at the same
+    paths. A local session listens on loopback only.
     """
     _Use.is_new = True
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every connection it closes, also at interpreter exit
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every closed connection, even at interpreter exit
     from pyspark.sql import SparkSession
 
     is_local = master.startswith("local")
@@ -63,8 +63,10 @@ def session(*, master: str, local_dir: str) -> SparkSession:
 
 
 def give_back_after(quiet_s: float) -> bool:
-    """Ends the session and its Java when nothing needed them for this long; returns True when it did. It is called time
-    and again between runs, by the thread that runs them: the time counts from the first call after the last use.
+    """Stops the session and its JVM after they were idle for this time; returns True if it did.
+
+    It must be called repeatedly between runs by the thread that runs them: the time counts from the first call after
+    the last use.
     """
     if "pyspark" not in sys.modules:
         return False
@@ -80,7 +82,7 @@ def give_back_after(quiet_s: float) -> bool:
 
 
 def give_back() -> None:
-    """Ends the session of this process, if there is one, and its Java. The next run may start another one."""
+    """Stops the session of this process, if any, and its JVM. The next run may start another one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -93,7 +95,7 @@ def give_back() -> None:
     gateway.shutdown()
     java: subprocess.Popen[bytes] = gateway.proc
     if java.stdin is not None:
-        java.stdin.close()  # it ends with it
+        java.stdin.close()  # Java exits when its stdin closes
     try:
         java.wait(JAVA_STOP_S)
     except subprocess.TimeoutExpired:

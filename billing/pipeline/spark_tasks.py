@@ -1,7 +1,7 @@
-"""Large rounds: each range is a task of Spark. What comes back is added up; the reports stay with the tasks.
+"""Large rounds: each range is a Spark task. Sums are returned to the driver; reports are written by the tasks.
 
-A task knows nothing of what is stored of a counter. What the first report of each counter adds is worked out by the
-driver, and by it alone; all others follow a report of the same task.
+A task does not know stored counters. Therefore only the driver computes the increment of the first report of each
+counter; all others follow a report of the same task.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from billing.pipeline.rounds import PlannedRange, Round, StoredCounters, made_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Part of a range's reports that its task writes to the lake.
+# Name of the part of a range's reports that its task writes to the lake.
 LATER_REPORTS = "later"
-# Keys of the bucket that the lake may be in: Spark's processes are given none in their environment.
+# Keys of the lake's bucket: Spark's processes do not have them in their environment.
 _LAKE_PREFIX = "AWS_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeTask:
-    """One range, and what its task needs to read it, to judge it and to keep it."""
+    """Range with everything its task needs to read, validate and store it."""
 
     cluster: Cluster
     planned: PlannedRange
@@ -48,8 +48,10 @@ class RangeTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeResult:
-    """Sums of one range. `first` are the first reports of its counters; `minutes` are what the others add, and
-    `kept` the files that they are in. `counters` are the last reports.
+    """Sums of one range.
+
+    `first` are the first reports of its counters; `minutes` are the increments of the others, and `kept` the files with
+    them. `counters` are the last reports.
     """
 
     checked: Checked
@@ -60,7 +62,7 @@ class RangeResult:
 
 
 def run(task: RangeTask) -> RangeResult:
-    """Reads, judges, adds up and keeps one range; runs on Spark's workers."""
+    """Reads, validates, aggregates and stores one range; runs on Spark workers."""
     planned = task.planned
     with UsageConsumer(task.cluster.bootstrap, task.cluster.login) as consumer:
         batches = consumer.read(planned.partition, planned.start, planned.stop, task.bytes_max)
@@ -75,7 +77,7 @@ def run(task: RangeTask) -> RangeResult:
 
 
 def added_up(checked: Checked) -> tuple[RangeResult, pa.Table]:
-    """Returns what a range comes to, and the reports behind the first one of each counter, for the lake. Pure."""
+    """Returns the result of a range, and the reports after the first one of each counter, for the lake. Pure."""
     reports = differences.distinct(checked.reports)
     rows = differences.increments(reports, differences.none_stored(differences.keys(reports).num_rows))
     is_first = is_first_of(array_of(rows, "counter"))
@@ -98,28 +100,30 @@ def on_executors(
     bytes_max: int,
     lake: LakePlace | None,
 ) -> Round | None:
-    """Reads the ranges, as far as `bytes_max` for each lets it, and adds up what was read. None: reports of one counter
-    are in two ranges, or were read before; only who sees all of them at once can add them up.
+    """Reads and aggregates the ranges, each up to `bytes_max`.
+
+    None if reports of one counter are in two ranges or were read before, so that only a process that sees all of them
+    can aggregate them.
 
     Raises:
-        UsageLost: records within what was read are not there.
+        UsageLost: records within the read range are missing.
     """
     lake_keys = {}
     if lake is not None and lake.files.type_name != "local":
         lake_keys = {name: value for name, value in os.environ.items() if name.startswith(_LAKE_PREFIX)}
     tasks = [
         RangeTask(
-            cluster=cluster, planned=each, known=known, bytes_max=bytes_max, lake=lake, lake_keys=lake_keys
+            cluster=cluster, planned=range_, known=known, bytes_max=bytes_max, lake=lake, lake_keys=lake_keys
         )
-        for each in planned
+        for range_ in planned
     ]  # fmt: skip
     results: list[RangeResult] = spark.sparkContext.parallelize(tasks, len(tasks)).map(run).collect()
     return joined(planned, results, stored)
 
 
 def joined(planned: Sequence[PlannedRange], results: Sequence[RangeResult], stored: StoredCounters) -> Round | None:
-    """Returns what the ranges come to together, in their order; None and `UsageLost` as `on_executors`."""
-    checked = {each.partition: result.checked for each, result in zip(planned, results, strict=True)}
+    """Combines the results of the ranges in order; returns None or raises `UsageLost` like `on_executors`."""
+    checked = {range_.partition: result.checked for range_, result in zip(planned, results, strict=True)}
     require_all_read(planned, checked)
     first = differences.distinct(pa.concat_tables([result.first for result in results]))
     keys = differences.keys(first)
@@ -138,13 +142,14 @@ def joined(planned: Sequence[PlannedRange], results: Sequence[RangeResult], stor
         pa.concat_tables([result.counters for result in results]),
         rows.drop_columns(["counter"]),
     )
-    return replace(result, kept=[file for each in results for file in each.kept])
+    return replace(result, kept=[file for result_ in results for file in result_.kept])
 
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """While it lasts, this process has these variables as well. A worker of Spark has one task at a time, and the next
-    one may be an archive's, which is a tenant's.
+    """Sets environment variables of this process temporarily.
+
+    A Spark worker runs one task at a time, and the next one may be an archive's, which belongs to a tenant.
     """
     before: dict[str, Any] = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)

@@ -1,1 +1,1 @@
-"""From quantities to money: pure, exact, in Decimal (docs/explanation/ARCHITECTURE.md, usage to invoice)."""
+"""Rating: from quantities to money, pure and exact in Decimal (docs/explanation/ARCHITECTURE.md, usage to invoice)."""

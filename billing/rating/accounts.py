@@ -1,7 +1,7 @@
-"""Month-wide terms of one meter under one plan: pure, exact, in Decimal.
+"""Month-wide terms of one meter under one plan: pure, exact in Decimal.
 
 Included volumes, commitments, tiers and their fees belong to a plan and a billing period. They are prorated by the
-hours in which the instance was on the plan. A new price list, or rate of tax, splits amounts, never terms
+hours in which the instance was on the plan. A new price list or tax rate splits amounts, but not terms
 (docs/decisions/0135).
 """
 
@@ -16,19 +16,19 @@ from typing import Final, NamedTuple
 from billing.rating.terms import Component, Meter, Scheme
 
 ZERO: Final = Decimal(0)
-# What a line stores of a quantity and of a unit price. Bytes are exact in GB.
+# Precision of the stored quantity and unit price of a line. Bytes are exact in GB.
 QUANTITY_STEP: Final = Decimal("0.000000001")
 UNIT_PRICE_STEP: Final = Decimal("0.00000001")
-# Their included amount belongs to the billing period; that of other meters to each hour.
+# Meters whose included amount belongs to the billing period; that of other meters belongs to each hour.
 VOLUMES: Final = (Meter.BYTES_IN, Meter.BYTES_OUT)
 TIER_UNIT: Final = "tier"
 
 
 @dataclass(slots=True)
 class Piece:
-    """Charged hours of an account under equal terms and at one rate of tax, in the order of time.
+    """Charged hours of an account under equal terms and at one tax rate, oldest first.
 
-    `hours` have passed, `entitled_hours` are those and the ones to come in the billing period.
+    `hours` are past hours; `entitled_hours` also include the remaining hours of the billing period.
     """
 
     component: Component
@@ -41,13 +41,13 @@ class Piece:
 
     @property
     def terms(self) -> tuple[object, ...]:
-        """Equal where the terms are."""
+        """Key that is equal for equal terms."""
         of = self.component
         return of.scheme, tuple(of.tiers), of.included, of.commit, of.overage_price
 
 
 class Priced(NamedTuple):
-    """A charge: `quantity` at `unit_price`; `is_fee` where the unit is a tier that was entered."""
+    """Charge of `quantity` at `unit_price`. With `is_fee` the unit is a tier that was entered."""
 
     quantity: Decimal
     unit_price: Decimal
@@ -59,13 +59,13 @@ class Priced(NamedTuple):
 
 @dataclass(slots=True)
 class Account:
-    """Quantities of one meter of an instance while it was on one plan, in one billing period."""
+    """Quantities of one meter of an instance on one plan in one billing period."""
 
     meter: Meter
     pieces: list[Piece] = field(default_factory=list)
 
     def piece(self, component: Component, start: datetime, end: datetime, tax_percent: Decimal) -> Piece:
-        """The piece that goes on from `start` under the terms of `component`, at a rate of tax."""
+        """Returns the piece that continues from `start` under the terms of `component` at a tax rate."""
         new = Piece(component, start, end, tax_percent=tax_percent)
         last = self.pieces[-1] if self.pieces else None
         if last is not None and last.terms == new.terms and last.tax_percent == tax_percent:
@@ -74,14 +74,15 @@ class Account:
         return new
 
     def beside(self, piece: Piece, hour: datetime, is_before: bool, tax_percent: Decimal) -> Piece:
-        """The piece of an hour in which the instance was not there, by the terms of `piece`: `piece` itself, if
-        it is taxed alike.
+        """Returns the piece for an hour in which the instance did not exist, with the terms of `piece`.
+
+        This is `piece` itself if its tax rate is the same.
         """
-        for each in (piece, *self.pieces):
-            if each.tax_percent == tax_percent and each.terms == piece.terms:
-                return each
+        for other in (piece, *self.pieces):
+            if other.tax_percent == tax_percent and other.terms == piece.terms:
+                return other
         new = Piece(piece.component, hour, hour, tax_percent=tax_percent)
-        place = next(number for number, each in enumerate(self.pieces) if each is piece)
+        place = next(number for number, other in enumerate(self.pieces) if other is piece)
         self.pieces.insert(place if is_before else place + 1, new)
         return new
 
@@ -92,12 +93,12 @@ class Account:
     @property
     def is_monthly(self) -> bool:
         """True if a term of the account belongs to the month and is prorated."""
-        return self.meter is Meter.BANDWIDTH_P95 or any(_is_monthly(self.meter, each.component) for each in self.pieces)
+        return self.meter is Meter.BANDWIDTH_P95 or any(
+            _is_monthly(self.meter, piece.component) for piece in self.pieces
+        )
 
     def priced(self, period_hours: int, mb_s: Decimal = ZERO) -> list[Priced]:
-        """Charges of equal prices and rates of tax are one. `mb_s` is the percentile of the hours of a `BANDWIDTH_P95`
-        account.
-        """
+        """Returns the charges, merged by price and tax rate. `mb_s` is the percentile of a `BANDWIDTH_P95` account."""
         pieces = [piece for piece in self.pieces if piece.entitled_hours or piece.quantity]
         if self.meter is Meter.BANDWIDTH_P95:
             return _together(_of_percentile(pieces, mb_s), period_hours)
@@ -105,7 +106,7 @@ class Account:
 
 
 class _Part(NamedTuple):
-    """A charge of a piece; `hours` of the period are the divisor of a quantity that is given times hours."""
+    """Charge of a piece. A quantity that `is_times_hours` is to be divided by the hours of the period."""
 
     piece: Piece
     quantity: Decimal
@@ -120,8 +121,9 @@ def _is_monthly(meter: Meter, component: Component) -> bool:
 
 
 def _together(parts: Iterator[_Part], period_hours: int) -> list[Priced]:
-    """Sums by price and rate of tax. Quantities are rounded here, once; those times hours are divided by the hours of
-    the period.
+    """Sums parts by price and tax rate.
+
+    Quantities are rounded here and only here; quantities times hours are divided by the hours of the period.
     """
     sums: dict[tuple[bool, Decimal, Decimal], tuple[Decimal, Decimal, datetime, datetime]] = {}
     for part in parts:
@@ -149,7 +151,7 @@ def _rounded(quantity: Decimal) -> Decimal:
 
 
 def _of_percentile(pieces: Sequence[Piece], mb_s: Decimal) -> Iterator[_Part]:
-    """A level: each piece is charged the month's price of the level, times its hours."""
+    """Yields the charges of a level: each piece pays the monthly price of the level times its hours."""
     for piece in pieces:
         component, level = piece.component, max(ZERO, mb_s - piece.component.included)
         if component.overage_price is not None and level > component.commit:
@@ -166,7 +168,10 @@ def _of_percentile(pieces: Sequence[Piece], mb_s: Decimal) -> Iterator[_Part]:
 
 
 def _of_volumes(meter: Meter, pieces: Sequence[Piece], period_hours: int) -> Iterator[_Part]:
-    """A sum over the hours: the first units are free, the next fill the tiers, up to the commitment or for ever."""
+    """Yields the charges of a sum over hours: included units are free, the next units fill the tiers.
+
+    With a price of overage, tiers end at the commitment.
+    """
     entitled = sum(piece.entitled_hours for piece in pieces)
     billable = _billable(meter, pieces, period_hours)
     tiered = _below_overage(pieces, billable, period_hours)
@@ -184,18 +189,20 @@ def _of_volumes(meter: Meter, pieces: Sequence[Piece], period_hours: int) -> Ite
 
 
 def _billable(meter: Meter, pieces: Sequence[Piece], period_hours: int) -> list[Decimal]:
-    """Units of each piece: without what is included, with what a commitment lacks (by its hours in each piece). Sums
-    are rounded, not parts, so that they do not depend on how many parts there are.
+    """Returns the billable units of each piece, without included units and with units missing from the commitment.
+
+    Missing units are distributed by the hours of each piece. Sums are rounded instead of parts, so that they do not
+    depend on the number of parts.
     """
     free = ZERO
     if meter in VOLUMES:
-        free = sum((each.component.included * each.entitled_hours for each in pieces), ZERO) / period_hours
+        free = sum((piece.component.included * piece.entitled_hours for piece in pieces), ZERO) / period_hours
     exact = []
     for piece in pieces:
         off = min(free, piece.quantity)
         free -= off
         exact.append(piece.quantity - off)
-    commits = [each.component.commit * each.hours for each in pieces]
+    commits = [piece.component.commit * piece.hours for piece in pieces]
     committed = sum(commits, ZERO)
     missing = committed / period_hours - sum(exact, ZERO)
     if missing > 0:
@@ -209,8 +216,8 @@ def _billable(meter: Meter, pieces: Sequence[Piece], period_hours: int) -> list[
 
 
 def _below_overage(pieces: Sequence[Piece], billable: Sequence[Decimal], period_hours: int) -> list[Decimal]:
-    """Units of each piece that tiers price. Beyond the commitment a price of overage does, where there is one."""
-    limit = _rounded(sum((each.component.commit * each.entitled_hours for each in pieces), ZERO) / period_hours)
+    """Returns the units of each piece that tiers price; units beyond the commitment are overage, if it has a price."""
+    limit = _rounded(sum((piece.component.commit * piece.entitled_hours for piece in pieces), ZERO) / period_hours)
     result, position = [], ZERO
     for piece, units in zip(pieces, billable, strict=True):
         has_overage = piece.component.overage_price is not None
@@ -222,8 +229,10 @@ def _below_overage(pieces: Sequence[Piece], billable: Sequence[Decimal], period_
 def _in_tiers(
     component: Component, position: Decimal, units: Decimal, total: Decimal, hours: int, period_hours: int
 ) -> Iterator[tuple[Decimal, Decimal, Decimal, bool]]:
-    """Rows of a tier's units that stand behind `position`, its unit price, its fee, and if `total` entered the tier.
-    Bounds are those of a month, times `hours` of the period's. A last tier with an end goes on behind it.
+    """Yields for each tier its units behind `position`, unit price, fee, and whether `total` entered the tier.
+
+    Tier bounds apply to a month, and are scaled by `hours` of the period's. A bounded last tier extends beyond its
+    bound.
     """
     low = ZERO
     for tier in component.tiers:

@@ -1,4 +1,4 @@
-"""Sharing out an amount so that the parts are whole cents and sum to it: largest remainders get the cents left over."""
+"""Division of an amount into whole cents that sum to it, by the largest remainder method."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ ZERO = Decimal(0)
 
 
 def shared_out(amount: Decimal, weights: Mapping[K, Decimal], unit: Decimal = CENT) -> dict[K, Decimal]:
-    """Parts of `amount` in multiples of `unit`, in proportion to weights that are not negative; evenly where all are
-    zero. Of equal remainders the earlier key gets the unit.
+    """Divides `amount` into multiples of `unit` in proportion to non-negative weights; evenly if all weights are zero.
+
+    Of equal remainders the earlier key gets the remaining unit.
 
     Raises:
-        ValueError: there is nobody to share it out to.
+        ValueError: there are no weights.
     """
     if not weights:
         raise ValueError("an amount is shared out to somebody")

@@ -1,8 +1,8 @@
-"""Rating: a bill out of what was used, at the prices that were in force. Pure and exact.
+"""Rating: computes a bill from usage at the prices in force. Pure and exact.
 
 An amount is the quantity times the unit price of its line, as both are printed, rounded once to the minor unit of the
-currency; the subtotal is the sum of the lines. Terms of a month belong to a plan and a billing period
-(`billing.rating.accounts`). `billing.rating.version_1` has the rules of invoices from before.
+currency; the subtotal is the sum of the lines. Monthly terms belong to a plan and a billing period
+(`billing.rating.accounts`). `billing.rating.version_1` has the rules of older invoices.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ UNITS: Final = {
     Meter.BYTES_OUT: "GB",
     Meter.BANDWIDTH_P95: "MB/s",
 }
-# Measured in each hour, and charged in hours in which the instance was there.
+# Meters measured per hour, and charged only in hours in which the instance existed.
 LEVELS: Final = (Meter.STORED, Meter.PARTITIONS, Meter.CONNECTIONS)
-# Charged while an instance is suspended.
+# Meters charged while an instance is suspended.
 KEPT: Final = (Meter.STORED, Meter.STORAGE)
 Accounts = dict[tuple[str, Meter], Account]
 
@@ -63,13 +63,13 @@ def rate(
     *,
     until: datetime | None = None,
 ) -> Bill:
-    """The bill of a billing period. `prices` in the currency of the agreement; lists of other currencies are left out.
+    """Returns the bill of a billing period. Only `prices` in the currency of the agreement are used.
 
-    With `until` the bill of the hours before it, in a period that runs: what a month includes is that of the whole
-    period, as it goes on; commitments, percentiles and fees are due by the hours that passed.
+    With `until` it is the bill of the hours before it, in a running period: included amounts are those of the whole
+    period, assuming that it continues unchanged; commitments, percentiles and fees are due for the past hours.
 
     Raises:
-        NoPrice: a plan that was had has no price at that time.
+        NoPrice: a plan that an instance had has no price at that time.
     """
     end = period.end if until is None else min(until, period.end)
     currency = agreement.currency
@@ -84,7 +84,7 @@ def rate(
         lines += _by_rate(charged, "minimum", missing, hours_by_rate(agreement, charged), currency)
         subtotal += missing
     taxes = tax_sums(lines, currency)
-    tax = sum((each.tax for each in taxes), rounded(ZERO, currency))
+    tax = sum((tax_sum.tax for tax_sum in taxes), rounded(ZERO, currency))
     return Bill(
         currency=currency, period=charged, lines=lines, subtotal=subtotal, tax=tax, total=subtotal + tax, taxes=taxes
     )
@@ -105,7 +105,7 @@ class _Rating:
         if not charged:
             return
         accounts: Accounts = {}
-        # In the order of lines: what is bought, what is measured, percentiles.
+        # In the order of lines: booked, measured, percentiles.
         self._open(accounts, charged, [meter for meter in Meter if meter in BOUGHT])
         measured = [meter for meter in Meter if meter not in BOUGHT and meter is not Meter.BANDWIDTH_P95]
         pieces = self._open(accounts, charged, measured)
@@ -118,7 +118,7 @@ class _Rating:
     def _open(
         self, accounts: Accounts, charged: Sequence[Segment], meters: Sequence[Meter]
     ) -> dict[tuple[int, Meter], Piece]:
-        """Add the hours of these meters to their accounts. Returns the piece of each segment and meter."""
+        """Adds the hours of these meters to their accounts. Returns the piece of each segment and meter."""
         pieces: dict[tuple[int, Meter], Piece] = {}
         for number, segment in enumerate(charged):
             end = min(segment.end, self._end)
@@ -148,14 +148,14 @@ class _Rating:
         for hour in usage.hours:
             if not self._period.start <= hour.hour < self._end:
                 continue
-            # What came in after the last hour, or before the first, belongs to the size next to it.
+            # Usage after the last hour or before the first belongs to the nearest size.
             number = max(0, bisect_right(starts, hour.hour) - 1)
             segment = charged[number]
             is_inside = segment.start <= hour.hour < segment.end
             for component in segment.prices.components:
                 piece = pieces.get((number, component.meter))
                 if piece is None or (not is_inside and component.meter in LEVELS):
-                    continue  # what brokers still hold of an instance that was deleted is not charged
+                    continue  # levels that brokers still report for a deleted instance are not charged
                 if not is_inside:
                     tax_percent = self._agreement.tax_percent_at(hour.hour)
                     account = accounts[segment.span.plan, component.meter]
@@ -164,7 +164,7 @@ class _Rating:
                 piece.start, piece.end = min(piece.start, hour.hour), max(piece.end, hour.hour + HOUR)
 
     def _percentile(self, usage: InstanceUsage, charged: Sequence[Segment], plan: str) -> Decimal:
-        """The percentile of the five-minute averages of the hours that are charged by percentile under the plan."""
+        """Returns the percentile of the five-minute averages of the hours that the plan charges by percentile."""
         starts = [point.start for point in usage.rate_points]
         points: list[RatePoint] = []
         hours = 0
@@ -191,12 +191,14 @@ class _Rating:
 
 
 def _is_charged(segment: Segment, meter: Meter) -> bool:
-    """While an instance is suspended, what it keeps is charged; and what it moved in an hour in which it also ran."""
+    """True if the meter is charged: a suspended instance pays for storage, and for volumes of hours in which it also
+    ran.
+    """
     return not segment.span.only_storage or meter in KEPT or (segment.has_run and meter in VOLUMES)
 
 
 def measured_units(component: Component, hour: HourUsage) -> Decimal:
-    """Units of one hour; what each hour includes is not among them."""
+    """Returns the units of one hour above the hourly included amount."""
     match component.meter:
         case Meter.BYTES_IN:
             return hour.bytes_in / BYTES_PER_GB
@@ -212,9 +214,11 @@ def measured_units(component: Component, hour: HourUsage) -> Decimal:
 
 
 def _discounts(period: Period, agreement: Agreement, lines: Sequence[RatedLine]) -> Iterator[RatedLine]:
-    """One after the other, and never more than there is to pay. A discount is taxed as what it is taken off."""
+    """Yields the discounts in order, limited to the remaining amount. A discount has the tax rates of the lines it
+    reduces.
+    """
     currency = agreement.currency
-    left = {each.percent: each.base for each in tax_sums(lines, currency)}
+    left = {tax_sum.percent: tax_sum.base for tax_sum in tax_sums(lines, currency)}
     for discount in agreement.discounts:
         begins_late = discount.start is not None and period.start < discount.start
         is_over = discount.end is not None and period.start >= discount.end
@@ -231,7 +235,7 @@ def _discounts(period: Period, agreement: Agreement, lines: Sequence[RatedLine])
 def _by_rate(
     period: Period, kind: str, amount: Decimal, weights: Mapping[Decimal, Decimal], currency: str, code: str = ""
 ) -> Iterator[RatedLine]:
-    """A line for each rate of tax that concerns the whole bill; `meter` has the code of a discount."""
+    """Yields a line of the whole bill for each tax rate; `meter` holds the code of a discount."""
     for tax_percent, part in shared_out(amount, weights, minor_unit(currency)).items():
         if part:
             yield RatedLine(

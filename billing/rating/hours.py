@@ -1,7 +1,7 @@
-"""Clock hours: which size is charged in which of them.
+"""Charged clock hours and the size that is charged in each.
 
-An hour in which an instance existed at all is charged once, at the dearest size it had in it. So the first hour begins
-at its full hour and the last one ends at its own (start floored, end ceiled), and no change inside an hour is free.
+An hour in which an instance existed is charged once, at its most expensive size in that hour. Therefore the start is
+rounded down and the end up to full hours, and no change within an hour is free.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HOUR = timedelta(hours=1)
 
 
 class NoPrice(Exception):
-    """There is no price list of this plan that is in force at this hour."""
+    """No price list of this plan is in force at this hour."""
 
     def __init__(self, plan: str, hour: datetime) -> None:
         super().__init__(f"plan {plan} has no price at {hour:%Y-%m-%d %H:%M} UTC")
@@ -27,8 +27,9 @@ class NoPrice(Exception):
 
 
 class Segment(NamedTuple):
-    """Full hours `[start, end)` that are charged alike, at the size of `span`. `has_run`: the instance ran in some of
-    their time, though a dearer size may be one at which it was suspended.
+    """Full hours `[start, end)` that are charged alike, at the size of `span`.
+
+    `has_run` is true if the instance ran in some of the time, even if the more expensive size is a suspended one.
     """
 
     start: datetime
@@ -52,15 +53,15 @@ def ceil_hour(instant: datetime) -> datetime:
 
 
 def price_list_at(lists: Sequence[PriceList], plan: str, hour: datetime) -> PriceList:
-    """The list in force when the hour begins.
+    """Returns the price list in force at the start of the hour.
 
     Raises:
-        NoPrice: none has begun.
+        NoPrice: no list of the plan is in force yet.
     """
-    begun = [each for each in lists if each.plan == plan and each.effective_from <= hour]
+    begun = [price_list for price_list in lists if price_list.plan == plan and price_list.effective_from <= hour]
     if not begun:
         raise NoPrice(plan, hour)
-    return max(begun, key=lambda each: each.effective_from)
+    return max(begun, key=lambda price_list: price_list.effective_from)
 
 
 def segments(
@@ -71,17 +72,18 @@ def segments(
     running_first: bool = False,
     cut_at: Iterable[datetime] = (),
 ) -> Iterator[Segment]:
-    """The charged hours of the period, oldest first. Hours without a size are left out. With `running_first` an hour of
-    two sizes that cost the same is charged at the one that was not suspended. A segment ends at the full hours of
-    `cut_at`, too.
+    """Yields the charged hours of the period, oldest first, without hours in which the instance had no size.
+
+    With `running_first` an hour of two sizes at equal cost is charged at the one that was not suspended. A segment also
+    ends at the full hours of `cut_at`.
 
     Raises:
-        NoPrice: a plan that was had has no price at that time.
+        NoPrice: a plan that the instance had has no price at that time.
     """
     cuts = {period.start, period.end, *cut_at}
     cuts.update(floor_hour(span.start) for span in spans)
     cuts.update(ceil_hour(span.end) for span in spans if span.end is not None)
-    cuts.update(ceil_hour(each.effective_from) for each in lists)
+    cuts.update(ceil_hour(price_list.effective_from) for price_list in lists)
     inside = sorted(cut for cut in cuts if period.start <= cut <= period.end)
     for start, end in pairwise(inside):
         had = [span for span in spans if span.start < start + HOUR and (span.end is None or span.end > start)]
@@ -90,4 +92,4 @@ def segments(
             span, prices = max(
                 priced, key=lambda each: (hourly_cost(each[1], each[0]), running_first and not each[0].only_storage)
             )
-            yield Segment(start, end, span, prices, any(not each.only_storage for each in had))
+            yield Segment(start, end, span, prices, any(not span_.only_storage for span_ in had))

@@ -1,4 +1,4 @@
-"""What an hour of a size costs: the meters that are bought, not measured."""
+"""Hourly cost of a size: booked meters, as opposed to measured ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BOUGHT = (Meter.INSTANCE, Meter.BANDWIDTH, Meter.STORAGE)
 
 
 def bought_per_hour(component: Component, span: SizeSpan) -> Decimal:
-    """Units of a bought meter that an hour of the span is charged for, above what is included."""
+    """Returns the units of a booked meter that one hour of the span is charged for, above the included amount."""
     level = {
         Meter.INSTANCE: Decimal(1),
         Meter.BANDWIDTH: Decimal(span.bandwidth_mb_s),
@@ -23,13 +23,13 @@ def bought_per_hour(component: Component, span: SizeSpan) -> Decimal:
 
 
 def hourly_cost(prices: PriceList, span: SizeSpan) -> Decimal:
-    """By the first tiers: what tells the dearer of two sizes."""
+    """Returns the cost per hour by the first tiers, for comparing sizes."""
     return sum(
         (
-            bought_per_hour(each, span) * each.tiers[0].unit_price
-            + (each.tiers[0].flat if not span.only_storage else ZERO)
-            for each in prices.components
-            if each.meter in BOUGHT
+            bought_per_hour(component, span) * component.tiers[0].unit_price
+            + (component.tiers[0].flat if not span.only_storage else ZERO)
+            for component in prices.components
+            if component.meter in BOUGHT
         ),
         ZERO,
     )

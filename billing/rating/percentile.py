@@ -1,4 +1,4 @@
-"""Bandwidth by its 95th percentile: five-minute averages of the larger direction, what is missing counts as nothing."""
+"""Bandwidth by its 95th percentile of five-minute averages of the larger direction; missing points count as zero."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ DROPPED_SHARE = Decimal("0.05")
 
 
 class Percentile(NamedTuple):
-    """`points` there were, `dropped` of the largest are free, `mb_s` is charged for `share` of the period."""
+    """Percentile of `points`, after the `dropped` largest ones are discarded. `mb_s` is charged for `share` of the
+    period.
+    """
 
     points: int
     dropped: int
@@ -25,7 +27,10 @@ class Percentile(NamedTuple):
 
 
 def percentile_95(period: Period, spans: Sequence[SizeSpan], rate_points: Sequence[RatePoint]) -> Percentile:
-    """Of the time in which the instance was there and not suspended. `share` is that time of the whole period."""
+    """Computes the percentile of the time in which the instance existed and was not suspended.
+
+    `share` is that time in relation to the whole period.
+    """
     slots = _slots(period, spans)
     count = len(slots)
     whole = (period.end - period.start) // POINT
@@ -36,7 +41,7 @@ def percentile_95(period: Period, spans: Sequence[SizeSpan], rate_points: Sequen
 
 
 def billed_rate(points: Iterable[RatePoint], count: int) -> Decimal:
-    """The 95th percentile in MB/s of `count` five-minute averages; those that are not among the points are zero."""
+    """Returns the 95th percentile in MB/s of `count` five-minute averages; missing points are zero."""
     seconds = int(POINT.total_seconds())
     rates = sorted(
         (Decimal(max(point.bytes_in, point.bytes_out)) / (seconds * BYTES_PER_MB) for point in points), reverse=True

@@ -1,6 +1,6 @@
-"""What a size costs per hour, before it is bought: by the components that invoices are made of (`levels`, `tiers`).
+"""Hourly cost of a size before it is booked, by the same components as invoices (`levels`, `tiers`).
 
-1 MB = 10^6 bytes, 1 GB = 10^9 bytes. A month is 730 hours. Prices are exact; the sum of a month is rounded, once.
+1 MB = 10^6 bytes, 1 GB = 10^9 bytes. A month is 730 hours. Prices are exact; the sum of a month is rounded once.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from billing.rating.tiers import charges
 from tenants.currencies import rounded
 
 HOURS_PER_MONTH = 730
-# What a quote calls the meters that are bought, and their units.
+# Names and units of booked meters in a quote.
 NAMES = {Meter.INSTANCE: ("base", "instance"), Meter.BANDWIDTH: ("bandwidth", "MB/s"), Meter.STORAGE: ("storage", "GB")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteLine:
-    """One component: `quantity` of `unit` at `unit_price` an hour is `per_hour`, exactly."""
+    """One component: `quantity` times `unit_price` is exactly `per_hour`, with the fees of tiers."""
 
     component: str
     quantity: int
@@ -31,7 +31,7 @@ class QuoteLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """The lines and their sums; `per_hour` is exactly the sum of the lines, `per_month` 730 times that, rounded."""
+    """Lines and their sums. `per_hour` is exactly the sum of the lines, `per_month` is 730 times that, rounded."""
 
     currency: str
     lines: tuple[QuoteLine, ...]
@@ -40,7 +40,7 @@ class Quote:
 
 
 def quote(prices: PriceList, *, bandwidth_mb_s: int, storage_gb: int) -> Quote:
-    """What an instance with `bandwidth_mb_s` MB/s and `storage_gb` GB is charged for an hour in which it uses nothing.
+    """Returns the hourly charge of an instance of this bandwidth (MB/s) and storage (GB) without any usage.
 
     Raises:
         ValueError: a quantity is not positive.

@@ -1,7 +1,7 @@
-"""Amounts of a bill by the hours they are for: pure. Parts of any two spans that meet sum to the part of both.
+"""Distribution of a bill's amounts over hours: pure. The parts of adjacent spans sum to the part of their union.
 
-What is bought is spread by size and time, what is measured by the units of each hour, what a commitment lacks by the
-hours on the plan. A discount follows what it is taken off, a minimum the hours of the period.
+Booked meters are distributed by size and time, measured ones by the units of each hour, and missing commitment by the
+hours on the plan. A discount follows the lines it reduces, a minimum the hours of the period.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Key = tuple[str, str, str, Decimal]
 
 
 class Spread:
-    """Weights by time: evenly over each run, and at single hours."""
+    """Weights over time: evenly over each run, and at single hours."""
 
     def __init__(self, runs: Iterable[Run], hours: Sequence[tuple[datetime, Decimal]] = ()) -> None:
         self._runs = [(start, end, (end - start) // HOUR * weight) for start, end, weight in runs if start < end]
@@ -34,7 +34,7 @@ class Spread:
         self.total = sum((weight for *_, weight in self._runs), self._sums[-1])
 
     def before(self, instant: datetime) -> Decimal:
-        """Share of the weight that lies before a full hour."""
+        """Returns the share of the weight before a full hour."""
         weight = self._sums[bisect_left(self._hours, instant)]
         for start, end, of_run in self._runs:
             if instant >= end:
@@ -45,12 +45,15 @@ class Spread:
 
 
 class SpreadBill:
-    """A bill of a billing period, `between` any of its hours."""
+    """Bill of a billing period that can be evaluated for any of its hours."""
 
     def __init__(self, bill: Bill, usage: Sequence[InstanceUsage], prices: Sequence[PriceList]) -> None:
-        lists = [each for each in prices if each.currency == bill.currency]
+        lists = [price_list for price_list in prices if price_list.currency == bill.currency]
         charged = _charged_quantities(bill.lines)
-        instances = {each.instance_id: _Instance(bill.period, each, lists, charged) for each in usage}
+        instances = {
+            instance_usage.instance_id: _Instance(bill.period, instance_usage, lists, charged)
+            for instance_usage in usage
+        }
         self._bill = bill
         self._instances = instances
         self._evenly = Spread([(bill.period.start, bill.period.end, Decimal(1))])
@@ -62,16 +65,18 @@ class SpreadBill:
         self._known: dict[datetime, list[Decimal]] = {}
 
     def between(self, start: datetime, end: datetime) -> list[Decimal]:
-        """The part of each line, in the order of the lines, that is for `[start, end)`."""
+        """Returns the part of each line, in the order of the lines, that belongs to `[start, end)`."""
         return [after - before for before, after in zip(self._before(start), self._before(end), strict=True)]
 
     def hours(self, instance_id: str, start: datetime, end: datetime) -> int:
-        """Charged hours of an instance in `[start, end)`."""
-        of = self._instances.get(instance_id)
-        return of.hours(start, end) if of is not None else 0
+        """Returns the charged hours of an instance in `[start, end)`."""
+        instance = self._instances.get(instance_id)
+        return instance.hours(start, end) if instance is not None else 0
 
     def _before(self, instant: datetime) -> list[Decimal]:
-        """The amount of each line for the hours before. Parts sum to the whole, since each is a difference of two."""
+        """Returns the amount of each line for the hours before. Parts sum to the whole because each is a difference of
+        two.
+        """
         period = self._bill.period
         instant = min(max(instant, period.start), period.end)
         if instant not in self._known:
@@ -90,7 +95,7 @@ class SpreadBill:
         return spread.before(instant)
 
     def _share_of_usage(self, shares: Mapping[int, Decimal], instant: datetime) -> tuple[Decimal, Decimal]:
-        """Shares by time, and by what is charged for usage."""
+        """Returns the shares by time and by usage charges."""
         by_time = self._share(self._evenly, instant)
         amounts = {number: self._bill.lines[number].amount for number in shares}
         total = sum(amounts.values(), ZERO)
@@ -116,7 +121,7 @@ class _Instance:
         return sum((last - first) // HOUR for first, last in parts if first < last)
 
     def spread(self, line: RatedLine) -> Spread | None:
-        """None where nothing says which hours it is for."""
+        """Returns the distribution of a line; None if nothing determines its hours."""
         runs = [
             (max(segment.start, line.start), min(segment.end, line.end), _per_hour(component, segment))
             for segment in self._segments
@@ -125,14 +130,14 @@ class _Instance:
             if component.meter == line.meter
         ]
         if line.meter in BOUGHT or line.meter == Meter.BANDWIDTH_P95 or line.unit == TIER_UNIT:
-            found = Spread(runs)
-            return found if found.total > 0 else None
+            spread = Spread(runs)
+            return spread if spread.total > 0 else None
         used = list(self._used(line))
         hours = Spread(runs).total
         missing = max(ZERO, self._charged[_key(line)] - sum((units for _, units in used), ZERO))
         each_hour = missing / hours if hours else ZERO
-        found = Spread([(start, end, weight * each_hour) for start, end, weight in runs], used)
-        return found if found.total > 0 else None
+        spread = Spread([(start, end, weight * each_hour) for start, end, weight in runs], used)
+        return spread if spread.total > 0 else None
 
     def _used(self, line: RatedLine) -> Iterable[tuple[datetime, Decimal]]:
         for hour in self._usage.hours:
@@ -159,7 +164,7 @@ def _key(line: RatedLine) -> Key:
 
 
 def _charged_quantities(lines: Iterable[RatedLine]) -> dict[Key, Decimal]:
-    """Units that are charged, by instance, plan, meter and rate of tax."""
+    """Returns the charged units by instance, plan, meter and tax rate."""
     result: dict[Key, Decimal] = defaultdict(Decimal)
     for line in lines:
         if line.kind == "usage" and line.unit != TIER_UNIT:

@@ -1,4 +1,4 @@
-"""Tax by rates: pure. A line is taxed at the rate that was in force when it was used; each rate is rounded once."""
+"""Taxes by rate: pure. A line is taxed at the rate in force at the time of use; each rate is rounded once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HUNDRED: Final = Decimal(100)
 
 
 class Taxed(Protocol):
-    """A line: its amount before tax, and its rate."""
+    """Line with an amount before tax and a tax rate."""
 
     @property
     def amount(self) -> Decimal: ...
@@ -29,7 +29,7 @@ class Taxed(Protocol):
 
 
 def tax_sums(lines: Iterable[Taxed], currency: str) -> list[TaxSum]:
-    """Base and tax of each rate that lines have, the highest rate first."""
+    """Returns base and tax of each rate that lines have, the highest rate first."""
     bases: dict[Decimal, Decimal] = defaultdict(Decimal)
     for line in lines:
         bases[line.tax_percent] += line.amount
@@ -40,13 +40,13 @@ def tax_sums(lines: Iterable[Taxed], currency: str) -> list[TaxSum]:
 
 
 def cuts_of(agreement: Agreement, period: Period) -> list[datetime]:
-    """Hours of the period at which another rate begins."""
-    starts = {ceil_hour(each.effective_from) for each in agreement.tax_changes}
+    """Returns the hours of the period at which the tax rate changes."""
+    starts = {ceil_hour(change.effective_from) for change in agreement.tax_changes}
     return sorted(start for start in starts if period.start < start < period.end)
 
 
 def hours_by_rate(agreement: Agreement, period: Period) -> dict[Decimal, Decimal]:
-    """Hours of the period that each rate is in force in, in the order of time."""
+    """Returns the number of hours of the period by tax rate, in chronological order."""
     edges = [period.start, *cuts_of(agreement, period), period.end]
     hours: dict[Decimal, Decimal] = defaultdict(Decimal)
     for start, end in pairwise(edges):
@@ -55,7 +55,7 @@ def hours_by_rate(agreement: Agreement, period: Period) -> dict[Decimal, Decimal
 
 
 class Credit(NamedTuple):
-    """Part of a credit note at one rate."""
+    """Part of a credit note at one tax rate."""
 
     percent: Decimal
     net: Decimal
@@ -63,24 +63,24 @@ class Credit(NamedTuple):
 
 
 def credited(net: Decimal, left: Sequence[TaxSum], currency: str) -> list[Credit]:
-    """Parts of a credit note over `net`, of an invoice of which `left` is not credited yet. Rates are credited in
-    proportion to what is left of them; a rate below zero (late usage that was less) with the last note alone.
+    """Divides a credit note over `net` by tax rate; `left` are the amounts of the invoice that are not credited yet.
 
-    Rounded taxes of parts need not sum to the invoice's: the last note of a rate takes what is left, and none takes
-    more.
+    Rates are credited in proportion to their remaining base; a negative one (from a correction of late usage) only by
+    the last note. Rounded taxes of parts need not sum to the invoice's tax: the last note of a rate takes the
+    remainder, and none takes more.
     """
-    if net == sum((each.base for each in left), ZERO):
-        parts: Mapping[Decimal, Decimal] = {each.percent: each.base for each in left}
+    if net == sum((tax_sum.base for tax_sum in left), ZERO):
+        parts: Mapping[Decimal, Decimal] = {tax_sum.percent: tax_sum.base for tax_sum in left}
     else:
-        weights = {each.percent: each.base for each in left if each.base > 0}
+        weights = {tax_sum.percent: tax_sum.base for tax_sum in left if tax_sum.base > 0}
         parts = shared_out(net, weights, minor_unit(currency))
     result = []
-    for each in left:
-        part = parts.get(each.percent, ZERO)
-        if part == each.base:
-            tax = each.tax
+    for tax_sum in left:
+        part = parts.get(tax_sum.percent, ZERO)
+        if part == tax_sum.base:
+            tax = tax_sum.tax
         else:
-            tax = min(rounded(part * each.percent / HUNDRED, currency), max(each.tax, ZERO))
+            tax = min(rounded(part * tax_sum.percent / HUNDRED, currency), max(tax_sum.tax, ZERO))
         if part or tax:
-            result.append(Credit(each.percent, part, tax))
+            result.append(Credit(tax_sum.percent, part, tax))
     return result

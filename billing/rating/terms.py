@@ -1,7 +1,7 @@
-"""The words of rating: what was used, what it costs, and the lines that come of it.
+"""Data types of rating: usage, prices and the resulting lines.
 
-Money and quantities are `Decimal`. Instants are aware and in UTC. Every interval is half open: `[start, end)`.
-1 MB = 10^6 bytes, 1 GB = 10^9 bytes.
+Money and quantities are `Decimal`. Instants are aware and in UTC. Every interval is half open: `[start, end)`. 1 MB =
+10^6 bytes, 1 GB = 10^9 bytes.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from enum import StrEnum
 
 
 class Meter(StrEnum):
-    """What is measured, and the unit in which a price is said.
+    """Meters with the units of their prices.
 
-    The first six are levels: what an hour had, times the hour. The other three belong to a billing period as a whole.
+    The first six are levels: a value of an hour times the hour. The other three belong to a billing period as a whole.
     """
 
-    INSTANCE = "instance"  # hours in which the instance was there: hour
-    BANDWIDTH = "bandwidth"  # bandwidth bought: MB/s·h
-    STORAGE = "storage"  # storage bought: GB·h
+    INSTANCE = "instance"  # hours in which the instance existed: hour
+    BANDWIDTH = "bandwidth"  # booked bandwidth: MB/s·h
+    STORAGE = "storage"  # booked storage: GB·h
     PARTITIONS = "partitions"  # partitions of all topics: partition·h
-    STORED = "stored"  # what all replicas held: GB·h
-    CONNECTIONS = "connections"  # most connections open at once in the hour: connection·h
+    STORED = "stored"  # bytes stored by all replicas: GB·h
+    CONNECTIONS = "connections"  # maximum number of concurrent connections in the hour: connection·h
     BYTES_IN = "bytes_in"  # record-batch bytes leaders accepted: GB
     BYTES_OUT = "bytes_out"  # record-batch bytes written to sockets: GB
     BANDWIDTH_P95 = "bandwidth_p95"  # 95th percentile of five-minute averages, the larger direction: MB/s
 
 
 class Scheme(StrEnum):
-    """How tiers are read."""
+    """Interpretation of tiers."""
 
-    GRADUATED = "graduated"  # each unit at the price of the tier it falls in; one tier is a plain price per unit
-    VOLUME = "volume"  # all units at the price of the tier the sum falls in
+    GRADUATED = "graduated"  # each unit at the price of its tier; a single tier is a plain price per unit
+    VOLUME = "volume"  # all units at the price of the tier that the sum reaches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """Units up to and with `up_to` (None: without end) at `unit_price`, and `flat` once the tier is entered."""
+    """Units up to and including `up_to` (None: unbounded) at `unit_price`, plus `flat` once the tier is entered."""
 
     up_to: Decimal | None
     unit_price: Decimal
@@ -48,11 +48,11 @@ class Tier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
-    """The price of one meter.
+    """Price of one meter.
 
-    `included` is free: per hour for levels, per billing period for the others. `commit` is the least quantity that is
-    charged per period (`BANDWIDTH_P95`: what was committed to); what exceeds it is charged at `overage_price` where one
-    is given. What belongs to a period is that of a whole one, and is prorated by the hours on the plan.
+    `included` is free: per hour for levels, per billing period for the others. `commit` is the minimum quantity charged
+    per period (for `BANDWIDTH_P95` the committed bandwidth); units beyond it have the `overage_price`, if there is one.
+    Amounts of a period apply to a whole period and are prorated by the hours on the plan.
     """
 
     meter: Meter
@@ -65,7 +65,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceList:
-    """What a plan costs from an instant on, until the next list of the same plan and currency begins."""
+    """Prices of a plan from an instant until the next list of the same plan and currency takes effect."""
 
     plan: str
     currency: str
@@ -75,9 +75,9 @@ class PriceList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeSpan:
-    """For how long an instance had a size. `end` is None while it has it. Spans of an instance do not overlap.
+    """Time span in which an instance had one size; `end` is None while it lasts. Spans of an instance do not overlap.
 
-    `only_storage` while it is suspended: what is stored is kept, and nothing else is charged.
+    `only_storage` is true while the instance is suspended: only storage is charged.
     """
 
     plan: str
@@ -90,7 +90,7 @@ class SizeSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HourUsage:
-    """What an instance used in the UTC hour that begins at `hour`."""
+    """Usage of an instance in the UTC hour that begins at `hour`."""
 
     hour: datetime
     bytes_in: int = 0
@@ -102,7 +102,7 @@ class HourUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatePoint:
-    """Bytes of five minutes, from `start` on. Minutes without traffic need no point."""
+    """Bytes of the five minutes that begin at `start`. Five minutes without traffic need no point."""
 
     start: datetime
     bytes_in: int
@@ -111,7 +111,7 @@ class RatePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceUsage:
-    """All there is to charge of one instance in one billing period, oldest first."""
+    """Everything chargeable of one instance in one billing period, oldest first."""
 
     instance_id: str
     spans: Sequence[SizeSpan]
@@ -121,7 +121,7 @@ class InstanceUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discount:
-    """`percent` of all lines off, and at most `amount` more, of periods that begin in `[start, end)`."""
+    """Discount on periods that begin in `[start, end)`: `percent` of all lines, and in addition up to `amount`."""
 
     code: str
     percent: Decimal = Decimal(0)
@@ -132,9 +132,7 @@ class Discount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaxChange:
-    """A rate of tax that is in force from an instant on, until the next change. An hour is taxed at the rate that is in
-    force when it begins.
-    """
+    """Tax rate in force from an instant until the next change. An hour is taxed at the rate in force at its start."""
 
     effective_from: datetime
     percent: Decimal
@@ -142,8 +140,9 @@ class TaxChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """What a tenant and the seller agreed on, over what the plans cost. `tax_percent` is in force before the first of
-    `tax_changes`, which are in the order of time.
+    """Individual terms between tenant and seller, in addition to the prices of plans.
+
+    `tax_percent` is in force before the first of `tax_changes`, which are in chronological order.
     """
 
     currency: str
@@ -153,13 +152,13 @@ class Agreement:
     tax_changes: Sequence[TaxChange] = ()
 
     def tax_percent_at(self, hour: datetime) -> Decimal:
-        begun = [each.percent for each in self.tax_changes if each.effective_from <= hour]
-        return begun[-1] if begun else self.tax_percent
+        percents = [change.percent for change in self.tax_changes if change.effective_from <= hour]
+        return percents[-1] if percents else self.tax_percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """A billing period; both ends are full UTC hours."""
+    """Billing period; both ends are full UTC hours."""
 
     start: datetime
     end: datetime
@@ -167,12 +166,12 @@ class Period:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatedLine:
-    """`quantity` of `unit` at `unit_price` is `amount`, which has cents; `start` and `end` say which hours it covers.
+    """Line of a bill: `quantity` of `unit` at `unit_price` gives `amount`, rounded to the minor unit of the currency.
 
-    `kind` is `usage`, `discount`, `minimum` or `adjustment`. `instance_id` and `plan` are empty in lines that concern
-    the whole bill. `unit_price` has as many decimals as the price list gives; in a tier it is the price of the tier.
-    `hours` is set where terms of a month are prorated: hours the instance was on the plan. `tax_percent` is the rate of
-    tax that was in force in these hours.
+    `start` and `end` are the hours it covers. `kind` is `usage`, `discount`, `minimum` or `adjustment`. `instance_id`
+    and `plan` are empty in lines of the whole bill. `unit_price` has the decimals of the price list; in a tier it is
+    the price of the tier. `hours` is set where monthly terms are prorated: hours of the instance on the plan.
+    `tax_percent` is the tax rate in force in these hours.
     """
 
     kind: str
@@ -191,7 +190,7 @@ class RatedLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaxSum:
-    """Tax of one rate: `base` is the sum of the lines that are taxed at it, before tax."""
+    """Tax of one rate: `base` is the sum of the lines taxed at it, before tax."""
 
     percent: Decimal
     base: Decimal
@@ -200,9 +199,7 @@ class TaxSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """Bill of a period. `subtotal` is the sum of the lines to the cent, `total` is `subtotal` and `tax`, the sum of
-    `taxes`.
-    """
+    """Bill of a period. `subtotal` is the sum of the lines, `tax` the sum of `taxes`, `total` the sum of both."""
 
     currency: str
     period: Period

@@ -1,4 +1,4 @@
-"""Tiers: which quantity is charged at which price."""
+"""Tiers: division of a quantity by price."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST_NUMBER = 24
 
 
 class Charge(NamedTuple):
-    """`quantity` at `unit_price`, and `flat` besides."""
+    """Charge of `quantity` at `unit_price`, plus `flat`."""
 
     quantity: Decimal
     unit_price: Decimal
@@ -22,13 +22,14 @@ class Charge(NamedTuple):
 
     @property
     def exact(self) -> Decimal:
-        """Not rounded."""
+        """Amount before rounding."""
         return self.quantity * self.unit_price + self.flat
 
 
 def charges(component: Component, quantity: Decimal, *, before: Decimal = ZERO) -> Iterator[Charge]:
-    """How `quantity` is charged, when `before` was charged by the same tiers already (the first part of a period under
-    another price list). A last tier with an end goes on behind it.
+    """Yields the charges of `quantity` after the same tiers have charged `before`.
+
+    `before` is the first part of a period under another price list. A bounded last tier extends beyond its bound.
     """
     if component.scheme is Scheme.VOLUME:
         total = before + quantity
@@ -51,10 +52,10 @@ def charges(component: Component, quantity: Decimal, *, before: Decimal = ZERO) 
 
 
 def tiers_from(raw: Any) -> list[Tier]:
-    """Of `[up to, unit price, flat fee]` each, numbers as strings; only the last one is without an end.
+    """Parses tiers of `[up to, unit price, flat fee]` with numbers as strings; only the last one is unbounded.
 
     Raises:
-        ValueError: says what is wrong.
+        ValueError: with a sentence for the user.
     """
     if not isinstance(raw, list) or not 1 <= len(raw) <= TIERS_MAX:
         raise ValueError(f"A list of 1 to {TIERS_MAX} tiers.")

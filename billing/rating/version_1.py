@@ -1,8 +1,8 @@
-"""Version 1 of the rules of rating, for invoices whose snapshot says so. It does not change: recomputing such an
-invoice gives the amounts it was issued with, and usage that came late is charged by the rules of the rest of it.
+"""Version 1 of the rating rules, for invoices whose snapshot states this version.
 
-Terms of a month (what is included, tiers, commitment) belong to a price list here, and the percentile to the whole
-period (docs/decisions/0135).
+It must not change: recomputing such an invoice gives the amounts it was issued with, and late usage is charged by the
+same rules as the rest of the invoice. Monthly terms (included amount, tiers, commitment) belong to a price list here,
+and the percentile to the whole period (docs/decisions/0135).
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ UNITS = {
     Meter.BYTES_OUT: "GB",
     Meter.BANDWIDTH_P95: "MB/s",
 }
-# Measured in each hour, and charged in hours in which the instance was there.
+# Meters measured per hour, and charged only in hours in which the instance existed.
 LEVELS = (Meter.STORED, Meter.PARTITIONS, Meter.CONNECTIONS)
-# Included once per billing period; of the others each hour.
+# Meters whose included amount belongs to the billing period; that of the others belongs to each hour.
 OF_PERIOD = (Meter.BYTES_IN, Meter.BYTES_OUT, Meter.BANDWIDTH_P95)
 
 
@@ -56,10 +56,10 @@ def rounded(amount: Decimal) -> Decimal:
 
 
 def rate(period: Period, usage: Sequence[InstanceUsage], prices: Sequence[PriceList], agreement: Agreement) -> Bill:
-    """The bill of a period. `prices` in the currency of the agreement; lists of other currencies are left out.
+    """Returns the bill of a period. Only `prices` in the currency of the agreement are used.
 
     Raises:
-        NoPrice: a plan that was had has no price at that time.
+        NoPrice: a plan that an instance had has no price at that time.
     """
     lists = [each for each in prices if each.currency == agreement.currency]
     lines = [line for instance in usage for line in _lines_of(period, instance, lists)]
@@ -88,7 +88,7 @@ class _Sum:
 
 @dataclass(slots=True)
 class _Sums:
-    """Sums by plan, meter and price list, in the order in which they came."""
+    """Sums by plan, meter and price list, in order of insertion."""
 
     of: dict[tuple[str, Meter, datetime], _Sum] = field(default_factory=dict)
 
@@ -116,14 +116,14 @@ def _lines_of(period: Period, usage: InstanceUsage, lists: Sequence[PriceList]) 
     for hour in usage.hours:
         if not period.start <= hour.hour < period.end:
             continue
-        # What came in after the last hour, or before the first, belongs to the size next to it.
+        # Usage after the last hour or before the first belongs to the nearest size.
         segment = charged[max(0, bisect_right(starts, hour.hour) - 1)]
         is_inside = segment.start <= hour.hour < segment.end
         for component in segment.prices.components:
             if segment.span.only_storage and component.meter is not Meter.STORED:
                 continue
             if not is_inside and component.meter in LEVELS:
-                continue  # what brokers still hold of an instance that was deleted
+                continue  # levels that brokers still report for a deleted instance
             if component.meter not in BOUGHT and component.meter is not Meter.BANDWIDTH_P95:
                 sums.add(segment, component, hour.hour, hour.hour + HOUR, _measured(component, hour))
     _add_percentiles(period, usage, charged, sums)
@@ -131,7 +131,7 @@ def _lines_of(period: Period, usage: InstanceUsage, lists: Sequence[PriceList]) 
 
 
 def _measured(component: Component, hour: HourUsage) -> Decimal:
-    """Units of one hour; what each hour includes is not among them."""
+    """Returns the units of one hour above the hourly included amount."""
     match component.meter:
         case Meter.BYTES_IN:
             return hour.bytes_in / BYTES_PER_GB
@@ -147,7 +147,7 @@ def _measured(component: Component, hour: HourUsage) -> Decimal:
 
 
 def _add_percentiles(period: Period, usage: InstanceUsage, charged: Sequence[Segment], sums: _Sums) -> None:
-    """Add the percentile of the whole period, at the price list of the last hour that has such a component."""
+    """Adds the percentile of the whole period, at the price list of the last hour that has such a component."""
     found = [
         (segment, component)
         for segment in charged
@@ -184,7 +184,7 @@ def _priced(instance_id: str, sums: _Sums) -> Iterator[RatedLine]:
 
 
 def _committed(component: Component, quantity: Decimal, before: Decimal) -> Iterator[Charge]:
-    """At least the commitment is charged; what exceeds it at the price of overage, where there is one."""
+    """Yields at least the commitment; units beyond it have the price of overage, if there is one."""
     if component.overage_price is not None and quantity > component.commit:
         yield from charges(component, component.commit, before=before)
         yield Charge(quantity - component.commit, component.overage_price, ZERO)
@@ -209,7 +209,7 @@ def _line(instance_id: str, of: _Sum, charge: Charge) -> Iterator[RatedLine]:
 
 
 def _discounts(period: Period, agreement: Agreement, subtotal: Decimal) -> Iterator[RatedLine]:
-    """One after the other, and never more than there is to pay."""
+    """Yields the discounts in order, limited to the remaining amount."""
     left = subtotal
     for discount in agreement.discounts:
         begins_late = discount.start is not None and period.start < discount.start
@@ -222,7 +222,7 @@ def _discounts(period: Period, agreement: Agreement, subtotal: Decimal) -> Itera
 
 
 def _of_bill(period: Period, kind: str, amount: Decimal, code: str = "") -> RatedLine:
-    """A line that concerns the whole bill; `meter` has the code of a discount."""
+    """Returns a line of the whole bill; `meter` holds the code of a discount."""
     return RatedLine(
         kind=kind, instance_id="", plan="", meter=code, start=period.start, end=period.end,
         quantity=Decimal(1), unit="", unit_price=amount, amount=amount,

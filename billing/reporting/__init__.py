@@ -1,4 +1,4 @@
-"""What operators read of money: revenue, what is overdue, margins of clusters, and how far a month is closed.
+"""Reports about money for operators: revenue, overdue invoices, margins of clusters and the closing of a month.
 
-Reads alone, of what is stored: no page here works out a draft.
+Only reads of stored data; no page here computes drafts.
 """

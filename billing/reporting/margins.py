@@ -1,8 +1,7 @@
-"""Capacity sold against used: of each cluster what brokers can sell, what instances bought, and what they moved and
-stored in the busiest hours of the last thirty days.
+"""Comparison of sold and used capacity by cluster: capacity of brokers, sizes of instances, and traffic and storage in
+the busiest hours of the last thirty days.
 
-Going through thirty days of hours takes seconds with many instances: a task does it, and keeps what it finds for the
-page.
+Reading thirty days of hours takes seconds with many instances, so a task does it and stores the result for the page.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from tenants.cached_values import cacheable
 DAYS_LOOKED_AT = 30
 PERCENTILE = 95
 SECONDS_PER_HOUR = 3_600
-# A lost cache is filled again by the next run of the task.
+# The next run of the task fills a lost cache.
 KEPT_S = 2 * 24 * SECONDS_PER_HOUR
 KEY = "money:margins"
 COUNTED = (Direction.PRODUCE.value, Direction.CONSUME.value, Level.STORED.value)
@@ -42,8 +41,9 @@ COUNTED = (Direction.PRODUCE.value, Direction.CONSUME.value, Level.STORED.value)
 @cacheable
 @dataclass(frozen=True, slots=True)
 class HourlyUse:
-    """Averages of an hour: the most, and the 95th percentile of all hours. Bandwidth is of the larger direction;
-    storage counts every replica.
+    """Maximum and 95th percentile of hourly averages.
+
+    Bandwidth is that of the larger direction; storage counts every replica.
     """
 
     peak: float = 0.0
@@ -53,7 +53,7 @@ class HourlyUse:
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterUse:
-    """In MB/s and GB."""
+    """Use of a cluster in MB/s and GB."""
 
     bandwidth_mb_s: HourlyUse
     storage_gb: HourlyUse
@@ -62,14 +62,14 @@ class ClusterUse:
 @cacheable
 @dataclass(frozen=True, slots=True)
 class KeptUse:
-    """What the task found, by the id of the cluster."""
+    """Result of the task by cluster id."""
 
     at: datetime
     use: Mapping[str, ClusterUse]
 
 
 class Side(NamedTuple):
-    """Capacity, what is sold of it and what was used, in one unit."""
+    """Capacity, the sold part of it and its use, in one unit."""
 
     capacity: int
     sold: int
@@ -77,17 +77,17 @@ class Side(NamedTuple):
 
     @property
     def oversold(self) -> float | None:
-        """Sold over capacity: above 1 more is sold than there is. None where there is no capacity."""
+        """Sold divided by capacity, above 1 if oversold; None without capacity."""
         return self.sold / self.capacity if self.capacity else None
 
     @property
     def sold_over_used(self) -> float | None:
-        """Sold over what was used at the 95th percentile. None where nothing was used, or it is not known."""
+        """Sold divided by the 95th percentile of use; None if nothing was used or it is unknown."""
         return self.sold / self.used.p95 if self.used is not None and self.used.p95 > 0 else None
 
 
 class Earned(NamedTuple):
-    """Revenue before tax in one currency, and what of it one MB/s brought that is sold."""
+    """Revenue before tax in one currency, and revenue per sold MB/s."""
 
     currency: str
     revenue: Decimal
@@ -96,7 +96,7 @@ class Earned(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Margin:
-    """A line of the page; `cluster` is None for all clusters together."""
+    """Row of the page; `cluster` is None for all clusters together."""
 
     cluster: Cluster | None
     instances: int
@@ -106,7 +106,7 @@ class Margin:
 
 
 def percentile(values: Iterable[float], count: int, percent: int = PERCENTILE) -> float:
-    """The smallest of `count` values that at least `percent` per cent do not exceed; values that are not given are 0.
+    """Returns the smallest of `count` values that at least `percent` per cent do not exceed; missing values are 0.
     Pure.
     """
     if count <= 0:
@@ -118,25 +118,25 @@ def percentile(values: Iterable[float], count: int, percent: int = PERCENTILE) -
 
 
 def used(hours: Sequence[float], count: int) -> HourlyUse:
-    """Of `count` hours, of which those without usage are left out. Pure."""
+    """Returns the use in `count` hours; hours without usage are omitted from `hours`. Pure."""
     return HourlyUse(peak=max(hours, default=0.0), p95=percentile(hours, count))
 
 
 def cluster_use(rows: Iterable[tuple[datetime, str, int]], count: int) -> ClusterUse:
-    """Out of `(hour, what was counted, its sum over all instances)`, in `count` hours. Pure."""
+    """Computes the use from `(hour, counter, sum over all instances)` in `count` hours. Pure."""
     sums: dict[str, dict[datetime, int]] = {name: {} for name in COUNTED}
     for hour, counted, total in rows:
         sums[counted][hour] = total
     produced, consumed = sums[Direction.PRODUCE.value], sums[Direction.CONSUME.value]
     larger = [max(produced.get(hour, 0), consumed.get(hour, 0)) for hour in {*produced, *consumed}]
     return ClusterUse(
-        bandwidth_mb_s=used([each / SECONDS_PER_HOUR / BYTES_PER_MB for each in larger], count),
-        storage_gb=used([each / BYTES_PER_GB for each in sums[Level.STORED.value].values()], count),
+        bandwidth_mb_s=used([bytes_ / SECONDS_PER_HOUR / BYTES_PER_MB for bytes_ in larger], count),
+        storage_gb=used([bytes_ / BYTES_PER_GB for bytes_ in sums[Level.STORED.value].values()], count),
     )
 
 
 def keep(now: datetime) -> KeptUse:
-    """Go through the hours of every cluster's instances, and keep what they come to for the page."""
+    """Reads the hours of every cluster's instances and stores the result for the page."""
     until = floor_hour(now)
     since = until - timedelta(days=DAYS_LOOKED_AT)
     count = DAYS_LOOKED_AT * 24
@@ -158,19 +158,20 @@ def _hours(cluster: Cluster, since: datetime, until: datetime) -> Iterable[tuple
 
 
 def last_kept() -> KeptUse | None:
-    """What the task found last; None before its first run."""
-    found = shared_cache.get(KEY)
-    return found if isinstance(found, KeptUse) else None
+    """Returns the last stored result; None before the first run of the task."""
+    kept = shared_cache.get(KEY)
+    return kept if isinstance(kept, KeptUse) else None
 
 
 def latest_month() -> datetime | None:
-    """The latest month that invoices were issued for."""
+    """Returns the latest month with issued invoices."""
     return Invoice.objects.order_by("-period_start").values_list("period_start", flat=True).first()
 
 
 def revenue_by_cluster(month: datetime) -> dict[tuple[str, str], Decimal]:
-    """By cluster and currency: what invoices of the month charge for instances that are placed there. What concerns a
-    whole bill, and what is of instances that are gone, is of no cluster.
+    """Returns by cluster and currency the amounts charged in the month for instances placed there.
+
+    Amounts of whole bills and of deleted instances belong to no cluster.
     """
     clusters = dict(Placement.objects.order_by().values_list("instance_id", "cluster_id"))
     rows = (
@@ -188,7 +189,7 @@ def revenue_by_cluster(month: datetime) -> dict[tuple[str, str], Decimal]:
 
 
 def margins(month: datetime | None, kept: KeptUse | None) -> list[Margin]:
-    """A line for each cluster by name, and one for all of them where there are several."""
+    """Returns a row for each cluster by name, and one for all of them if there are several."""
     clusters = list(selectors.clusters()[:OVERVIEW_CLUSTERS_MAX])
     rooms = selectors.rooms_of(clusters)
     revenue = revenue_by_cluster(month) if month is not None else {}
@@ -205,7 +206,7 @@ def margins(month: datetime | None, kept: KeptUse | None) -> list[Margin]:
 
 
 def margin_of(cluster: Cluster | None, room: Room, use: ClusterUse | None, revenue: Mapping[str, Decimal]) -> Margin:
-    """Pure."""
+    """Computes the row of a cluster. Pure."""
     return Margin(
         cluster=cluster,
         instances=room.instances,
@@ -216,7 +217,7 @@ def margin_of(cluster: Cluster | None, room: Room, use: ClusterUse | None, reven
 
 
 def earned(revenue: Mapping[str, Decimal], sold_mb_s: int) -> tuple[Earned, ...]:
-    """By currency. Pure."""
+    """Returns the revenue by currency. Pure."""
     return tuple(
         Earned(currency, amount, amount / sold_mb_s if sold_mb_s else None)
         for currency, amount in sorted(revenue.items())
@@ -224,11 +225,11 @@ def earned(revenue: Mapping[str, Decimal], sold_mb_s: int) -> tuple[Earned, ...]
 
 
 def all_together(lines: Sequence[Margin]) -> Margin:
-    """The sum of all clusters. What they used is not added up: their busiest hours are not the same. Pure."""
+    """Sums all clusters, without use, because their busiest hours differ. Pure."""
     revenue: dict[str, Decimal] = defaultdict(Decimal)
     for line in lines:
-        for each in line.earned:
-            revenue[each.currency] += each.revenue
+        for revenue_ in line.earned:
+            revenue[revenue_.currency] += revenue_.revenue
     sold = sum(line.bandwidth.sold for line in lines)
     return Margin(
         cluster=None,

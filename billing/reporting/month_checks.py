@@ -1,4 +1,4 @@
-"""What stands between a month and its end: a list of checks, each with one sentence and the way to the act. Pure."""
+"""Checks before the end of a month: each has one sentence and a link to the action. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenants.formatting import money
 
 
 class Outcome(StrEnum):
-    """`UNKNOWN`: nobody looked yet, or there is something to know that stops nothing."""
+    """Outcome of a check. `UNKNOWN`: it was not determined yet, or it is information that blocks nothing."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -25,7 +25,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """`act` is what the link says; there may be none."""
+    """Check of a month; `act` is the text of the link, if there is one."""
 
     title: str
     outcome: Outcome
@@ -35,7 +35,7 @@ class Check:
 
 
 def checks(state: MonthState) -> list[Check]:
-    """All of a month that is over, in the order in which they are looked after."""
+    """Returns all checks of a past month, in the order in which they should be handled."""
     return [
         _usage_read(state),
         _minutes(state),
@@ -52,7 +52,7 @@ def checks(state: MonthState) -> list[Check]:
 
 
 def may_issue(state: MonthState) -> bool:
-    """Whether a run could issue anything: the month is over, and somebody has no invoice of it."""
+    """True if a run may issue invoices: the month is over, and a tenant has no invoice for it."""
     return state.is_over and state.to_invoice > 0
 
 
@@ -75,7 +75,7 @@ def _usage_read(state: MonthState) -> Check:
 
 
 def _minutes(state: MonthState) -> Check:
-    """Minutes without a partition are charged like others, and are in the way of old ones that are to be dropped."""
+    """Minutes outside of partitions are charged normally, but prevent dropping old ones."""
     title, table = _("Minutes have their partitions"), state.minutes
     if table.is_short(state.now):
         text = _("This week has none. The worker makes them every hour: look for partition.tried_later in its log.")
@@ -188,9 +188,11 @@ def _paid(state: MonthState) -> Check:
 
 
 def _late_usage(state: MonthState) -> Check:
-    """What came late is charged with the next invoice: nothing has to be done, but whoever closes a month knows it."""
+    """Late usage is charged with the next invoice and needs no action; it is shown for information."""
     title = _("Late usage")
-    made = "; ".join(f"{money(each.amount, each.currency)} ({each.lines})" for each in state.adjustments)
+    made = "; ".join(
+        f"{money(adjustment.amount, adjustment.currency)} ({adjustment.lines})" for adjustment in state.adjustments
+    )
     corrected = " " + _("Lines that correct earlier months: %(sums)s.") % {"sums": made} if made else ""
     late = state.late
     if late is None or late.state != RunState.DONE:

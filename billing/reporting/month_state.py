@@ -1,4 +1,6 @@
-"""Reads: what there is to know of a month before it is closed, in as many queries for many tenants as for few."""
+"""Reads: state of a month before it is closed, with a number of queries that does not depend on the number
+of tenants.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,14 @@ from tenants.choices import Role
 from tenants.models import Member, Tenant
 
 NAMED_MAX = 5
-# Of so many tenants without an invoice it is looked through which plans they had.
+# Maximum number of tenants without an invoice whose plans are checked.
 TENANTS_LOOKED_AT_MAX = 5_000
 DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """How many there are, and the first of them by name."""
+    """Number of items and the first of them by name."""
 
     count: int
     names: tuple[str, ...] = ()
@@ -54,8 +56,9 @@ class Named:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeDays:
-    """Days of the month that are over: whose hours are the same in the lake, differ, or were not worked out again.
-    `without_lake` are days from before there was one.
+    """Past days of the month by outcome of the comparison with the lake.
+
+    `without_lake` are days before the lake existed.
     """
 
     equal: int = 0
@@ -75,7 +78,7 @@ class Adjustments(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthState:
-    """Of one month. `unpriced` are plans with the currency in which they lack a price."""
+    """State of one month. `unpriced` are plans with the currency in which they lack a price."""
 
     period: Period
     now: datetime
@@ -105,7 +108,7 @@ class MonthState:
 
 
 def month_state(period: Period, now: datetime) -> MonthState:
-    """What is stored of the month; no bill is worked out."""
+    """Reads the state of the month; no bill is computed."""
     month = f"{period.start:%Y-%m}"
     waiting = tenants_without_invoice(period)
     clusters, behind = _clusters(period)
@@ -150,7 +153,7 @@ def _named(tenants: QuerySet[Tenant]) -> Named:
 
 
 def _clusters(period: Period) -> tuple[int, Named]:
-    """How many have instances, and which of them were not read past the end of the month."""
+    """Returns the number of clusters with instances, and those not read past the end of the month."""
     used = Placement.objects.order_by().values_list("cluster_id", flat=True).distinct()
     names = dict(Cluster.objects.filter(pk__in=used).values_list("pk", "name"))
     read = dict(
@@ -171,13 +174,13 @@ def _lake(period: Period, now: datetime) -> LakeDays:
 
 
 def days_of(period: Period, now: datetime) -> list[date]:
-    """Days (UTC) of the period that are over. Pure."""
+    """Returns the past days (UTC) of the period. Pure."""
     end = min(period.end, now.replace(hour=0, minute=0, second=0, microsecond=0))
     return [(period.start + n * DAY).date() for n in range(max(0, (end - period.start) // DAY))]
 
 
 def lake_days(days: list[date], known: dict[date, int], first: date | None) -> LakeDays:
-    """`first` is the day of the first file of the lake: days up to it are not whole in there. Pure."""
+    """Classifies days. `first` is the day of the first file of the lake, which is incomplete. Pure."""
     whole = [day for day in days if first is not None and day > first]
     return LakeDays(
         equal=sum(known.get(day) == 0 for day in whole),
@@ -189,14 +192,14 @@ def lake_days(days: list[date], known: dict[date, int], first: date | None) -> L
 
 
 def _lacking_tax_details() -> QuerySet[Tenant]:
-    """Who is charged tax, or owes it, and has no name or address, or no tax id where it is needed."""
+    """Returns tenants that are charged tax, or owe it, without name, address or required tax id."""
     taxed = Q(tax_percent__gt=0) | Q(reverse_charge=True)
     lacks = Q(legal_name="") | Q(address="") | Q(reverse_charge=True, tax_id="")
     return Tenant.objects.filter(pk__in=BillingProfile.objects.filter(taxed & lacks).values("tenant_id"))
 
 
 def _unpriced(waiting: QuerySet[Tenant], period: Period) -> tuple[Named, int]:
-    """Plans for which the invoices of those that have none yet would fail, and of how many tenants."""
+    """Returns plans without a price that would fail invoices not issued yet, and the number of affected tenants."""
     currencies = dict(waiting.values_list("pk", "currency")[:TENANTS_LOOKED_AT_MAX])
     operations = Operation.objects.filter(tenant_id__in=list(currencies))
     spans = consumption.spans_in(operations, period)
@@ -227,7 +230,7 @@ def _adjustments(period: Period) -> tuple[Adjustments, ...]:
 
 
 def _webhooks_failed(period: Period) -> int:
-    """Deliveries of events of invoices that were issued since the month ended, which were given up."""
+    """Returns the number of failed deliveries of `invoice.issued` since the month ended."""
     rows = WebhookDelivery.objects.filter(
         event=WebhookEvent.INVOICE_ISSUED, state=DeliveryState.FAILED, created_at__gte=period.end
     )
@@ -235,7 +238,7 @@ def _webhooks_failed(period: Period) -> int:
 
 
 def _nobody_reached(period: Period) -> Named:
-    """Tenants of invoices with no address, and no owner or finance who verified theirs: no mail was sent."""
+    """Returns tenants of invoices without any address or verified owner or finance member: no mail was sent."""
     reached = Member.objects.filter(
         role__in=(Role.OWNER, Role.FINANCE), user__is_active=True, user__email_verified_at__isnull=False
     )

@@ -1,4 +1,4 @@
-"""Reads: what needs an operator in billing, each with a sentence and the way to the act. No bill is worked out."""
+"""Reads: matters of billing that need an operator, each with a sentence and a link. No bill is computed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenants.formatting import money
 
 
 def money_needs(now: datetime) -> Iterator[Need]:
-    """Needs of billing: faults of single tenants, what has no price, payments that do not fit, what is overdue."""
+    """Yields needs of billing: faults of tenants, missing prices, payments with problems and overdue invoices."""
     yield from _of_items()
     yield from _of_plans(now)
     yield from _of_payments()

@@ -1,6 +1,4 @@
-"""Reads: who owes what since when. An invoice is overdue that is open and due, and of which credit notes and payments
-leave something.
-"""
+"""Reads: overdue invoices, i.e. open invoices past their due date with an open amount."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ ZERO = Decimal(0)
 
 
 class Age(StrEnum):
-    """Full days since an invoice was due."""
+    """Number of full days since an invoice was due, in ranges."""
 
     TO_30 = "0-30"
     TO_60 = "31-60"
@@ -30,14 +28,12 @@ class Age(StrEnum):
     OVER_90 = "over-90"
 
 
-# The last full day of each age but the oldest.
+# Last full day of each range except the oldest.
 LAST_DAYS = ((Age.TO_30, 30), (Age.TO_60, 60), (Age.TO_90, 90))
 
 
 class Reminded(TypedDict):
-    """What is added to an invoice: what is open of it, and the number of the last reminder and when it was sent, None
-    where there is none.
-    """
+    """Annotations of an invoice: open amount, and number and time of the last reminder (None without one)."""
 
     open_amount: Decimal
     last_reminder: int | None
@@ -45,7 +41,7 @@ class Reminded(TypedDict):
 
 
 class AgeSum(NamedTuple):
-    """What is open of one age in one currency."""
+    """Open amount of one age in one currency."""
 
     currency: str
     age: Age
@@ -54,30 +50,28 @@ class AgeSum(NamedTuple):
 
 
 class Debt(NamedTuple):
-    """What is open in one currency: by age, in the order of `Age`, and in all."""
+    """Open amounts in one currency by age, in the order of `Age`, and in total."""
 
     currency: str
     ages: tuple[AgeSum, ...]
 
     @property
     def invoices(self) -> int:
-        return sum(each.invoices for each in self.ages)
+        return sum(age_sum.invoices for age_sum in self.ages)
 
     @property
     def open_amount(self) -> Decimal:
-        return sum((each.open_amount for each in self.ages), ZERO)
+        return sum((age_sum.open_amount for age_sum in self.ages), ZERO)
 
 
 def age_of(due_at: datetime, now: datetime) -> Age:
-    """Of an invoice that was due before `now`. Pure."""
+    """Returns the age of an invoice that was due before `now`. Pure."""
     days = (now - due_at).days
     return next((age for age, last in LAST_DAYS if days <= last), Age.OVER_90)
 
 
 def due_between(age: Age, now: datetime) -> tuple[datetime | None, datetime]:
-    """When invoices of this age were due: later than the first instant (None: whenever), at the second one at the
-    latest. Pure.
-    """
+    """Returns the range of due dates of an age: after the first instant (None: unbounded), up to the second. Pure."""
     last = dict(LAST_DAYS).get(age)
     earlier = [days for other, days in LAST_DAYS if last is None or days < last]
     youngest = timedelta(days=max(earlier) + 1) if earlier else timedelta()
@@ -85,24 +79,24 @@ def due_between(age: Age, now: datetime) -> tuple[datetime | None, datetime]:
 
 
 def overdue(now: datetime, *, words: str = "", age: Age | None = None) -> QuerySet[WithAnnotations[Invoice, Reminded]]:
-    """What was due first comes first; of tenants whose name, or of invoices whose number has the words in it."""
+    """Returns overdue invoices, earliest due date first, optionally those whose tenant or number contains `words`."""
     sent = InvoiceReminder.objects.filter(invoice=OuterRef("pk")).order_by().values("invoice")
-    found = _open(now, words, age).select_related("tenant").defer("inputs")
-    return found.annotate(
+    invoices = _open(now, words, age).select_related("tenant").defer("inputs")
+    return invoices.annotate(
         last_reminder=Subquery(sent.annotate(last=Max("number")).values("last")),
         reminded_at=Subquery(sent.annotate(last=Max("sent_at")).values("last")),
     ).order_by("due_at", "pk")
 
 
 def _open(now: datetime, words: str, age: Age | None) -> QuerySet[WithAnnotations[Invoice, OpenAmount]]:
-    found = Invoice.objects.filter(kind=InvoiceKind.INVOICE, state=InvoiceState.ISSUED, due_at__lt=now)
+    invoices = Invoice.objects.filter(kind=InvoiceKind.INVOICE, state=InvoiceState.ISSUED, due_at__lt=now)
     if age is not None:
-        found = found.filter(_is_of(age, now))
+        invoices = invoices.filter(_is_of(age, now))
     if words:
-        found = found.filter(
+        invoices = invoices.filter(
             Q(tenant__name__icontains=words) | Q(tenant__slug__icontains=words) | Q(number__icontains=words)
         )
-    return with_open_amount(found).filter(open_amount__gt=ZERO)
+    return with_open_amount(invoices).filter(open_amount__gt=ZERO)
 
 
 def _is_of(age: Age, now: datetime) -> Q:
@@ -112,13 +106,13 @@ def _is_of(age: Age, now: datetime) -> Q:
 
 
 def open_invoices() -> QuerySet[Invoice]:
-    """Of all tenants, each with its `open_amount`."""
-    found = Invoice.objects.filter(kind=InvoiceKind.INVOICE, state=InvoiceState.ISSUED)
-    return with_open_amount(found.select_related("tenant").defer("inputs"))
+    """Returns open invoices of all tenants with their `open_amount`."""
+    invoices = Invoice.objects.filter(kind=InvoiceKind.INVOICE, state=InvoiceState.ISSUED)
+    return with_open_amount(invoices.select_related("tenant").defer("inputs"))
 
 
 def sums(now: datetime, words: str = "") -> list[AgeSum]:
-    """What is open, by currency and age; nothing where nothing is."""
+    """Returns the open amounts by currency and age, without empty ones."""
     of_age = Case(*(When(_is_of(age, now), then=Value(age.value)) for age in Age), output_field=CharField())
     rows = (
         _open(now, words, None)
@@ -131,8 +125,8 @@ def sums(now: datetime, words: str = "") -> list[AgeSum]:
 
 
 def debts(found: Iterable[AgeSum]) -> list[Debt]:
-    """Of each currency, in alphabetical order, with an entry for each age. Pure."""
-    by_key = {(each.currency, each.age): each for each in found}
+    """Groups the sums by currency in alphabetical order, with an entry for each age. Pure."""
+    by_key = {(age_sum.currency, age_sum.age): age_sum for age_sum in found}
     currencies = sorted({currency for currency, _ in by_key})
     return [
         Debt(currency, tuple(by_key.get((currency, age), AgeSum(currency, age, 0, ZERO)) for age in Age))

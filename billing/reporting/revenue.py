@@ -1,7 +1,7 @@
-"""Reads: invoices issued less credit notes, by tenant or by plan, per month and currency. Before tax.
+"""Reads: revenue before tax, i.e. invoices less credit notes, by tenant or plan, month and currency.
 
-An amount belongs to the month that it charges, whenever it was issued. Rows are summed by the database; what is made of
-them is pure.
+An amount belongs to the month that it charges, regardless of the time of issue. Rows are summed by the database;
+further computations are pure.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from instances.models import Instance
 from tenants.currencies import rounded
 
 MONTHS_SHOWN = 12
-# Bars of so many currencies are drawn, those with the most revenue first.
+# Maximum number of currencies with bars, those with the most revenue first.
 CHARTS_MAX = 3
-# A bar stands in a box of so many units.
+# Height of the box of a bar in units.
 BAR_HEIGHT_MAX = 100
 ZERO = Decimal(0)
 Grouping = Literal["tenant", "plan"]
 
 
 class RevenueRow(NamedTuple):
-    """Of one tenant or plan in one currency. `key` is the id of a tenant or the code of a plan, empty for lines of no
-    plan: discounts, minimums and credit notes. `credited` is zero or below.
+    """Revenue of one tenant or plan in one currency.
+
+    `key` is the id of a tenant or the code of a plan, empty for lines without a plan: discounts, minimums and credit
+    notes. `credited` is zero or negative.
     """
 
     key: str
@@ -53,7 +55,7 @@ class RevenueRow(NamedTuple):
 
 
 class Total(NamedTuple):
-    """Of all rows of one currency."""
+    """Sums of all rows of one currency."""
 
     currency: str
     rows: int
@@ -66,7 +68,7 @@ class Total(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """`height` of `BAR_HEIGHT_MAX`; 0 where a month brought nothing, or less."""
+    """Bar of one month with a height up to `BAR_HEIGHT_MAX`; 0 without positive revenue."""
 
     month: datetime
     revenue: Decimal
@@ -74,7 +76,7 @@ class Bar(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """One bar for each month, the oldest first."""
+    """Chart with one bar for each month, the oldest first."""
 
     currency: str
     bars: tuple[Bar, ...]
@@ -82,7 +84,7 @@ class Chart(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningRate:
-    """What the sizes that are sold at the moment cost, in one currency: no traffic, no discounts."""
+    """Hourly cost of the sizes sold at the moment in one currency, without traffic and discounts."""
 
     currency: str
     per_hour: Decimal
@@ -93,7 +95,7 @@ class RunningRate:
 
 
 def months_until(now: datetime, count: int = MONTHS_SHOWN) -> list[Period]:
-    """The last months, the one that runs first. Pure."""
+    """Returns the last months, the current one first. Pure."""
     result = [month_of(now)]
     while len(result) < count:
         result.append(month_before(result[-1]))
@@ -101,7 +103,7 @@ def months_until(now: datetime, count: int = MONTHS_SHOWN) -> list[Period]:
 
 
 def rows_by_tenant(period: Period, words: str = "", currency: str = "") -> list[RevenueRow]:
-    """Of tenants whose name or short name has the words in it."""
+    """Returns the revenue by tenant, optionally only of tenants whose name or slug contains `words`."""
     rows = (
         _invoices(period, words, currency)
         .values_list("tenant_id", "tenant__name", "tenant__slug", "currency")
@@ -111,8 +113,9 @@ def rows_by_tenant(period: Period, words: str = "", currency: str = "") -> list[
 
 
 def rows_by_plan(period: Period, words: str = "", currency: str = "") -> list[RevenueRow]:
-    """Of plans whose code has the words in it. Together they are what tenants are charged: each line is of one plan, or
-    of none.
+    """Returns the revenue by plan, optionally only of plans whose code contains `words`.
+
+    Together the rows are the total charged, because each line belongs to one plan or to none.
     """
     lines = InvoiceLine.objects.filter(invoice__period_start__gte=period.start, invoice__period_start__lt=period.end)
     if currency:
@@ -121,7 +124,7 @@ def rows_by_plan(period: Period, words: str = "", currency: str = "") -> list[Re
         lines = lines.filter(plan__icontains=words)
     names = dict(Plan.objects.values_list("code", "name"))
     rows = lines.order_by().values_list("plan", "invoice__currency").annotate(**_of_kinds("amount", "invoice__kind"))
-    return [RevenueRow(plan, names.get(plan, plan), plan, each, *sums) for plan, each, *sums in rows]
+    return [RevenueRow(plan, names.get(plan, plan), plan, currency_, *sums) for plan, currency_, *sums in rows]
 
 
 def _invoices(period: Period, words: str, currency: str) -> QuerySet[Invoice]:
@@ -134,7 +137,7 @@ def _invoices(period: Period, words: str, currency: str) -> QuerySet[Invoice]:
 
 
 def _of_kinds(amount: str, kind: str) -> dict[str, Coalesce]:
-    """What invoices charge, and what credit notes give back."""
+    """Aggregates the amounts of invoices and of credit notes."""
 
     def of(wanted: InvoiceKind) -> Coalesce:
         return Coalesce(Sum(amount, filter=Q(**{kind: wanted})), NOTHING)
@@ -143,18 +146,18 @@ def _of_kinds(amount: str, kind: str) -> dict[str, Coalesce]:
 
 
 def currencies_in(period: Period) -> list[str]:
-    """In which something was invoiced."""
+    """Returns the currencies in which something was invoiced."""
     rows = Invoice.objects.filter(period_start__gte=period.start, period_start__lt=period.end).order_by()
     return sorted(rows.values_list("currency", flat=True).distinct())
 
 
 def ordered(rows: Iterable[RevenueRow]) -> list[RevenueRow]:
-    """By currency, the most revenue first. Pure."""
+    """Sorts rows by currency, the largest revenue first. Pure."""
     return sorted(rows, key=lambda row: (row.currency, -row.revenue, row.name, row.key))
 
 
 def totals(rows: Iterable[RevenueRow]) -> list[Total]:
-    """Of each currency, in alphabetical order. Pure."""
+    """Returns the totals by currency in alphabetical order. Pure."""
     sums: dict[str, Total] = {}
     for row in rows:
         before = sums.get(row.currency, Total(row.currency, 0, ZERO, ZERO))
@@ -167,7 +170,7 @@ def totals(rows: Iterable[RevenueRow]) -> list[Total]:
 def revenue_by_month(
     months: Sequence[Period], words: str = "", currency: str = ""
 ) -> dict[tuple[str, datetime], Decimal]:
-    """By currency and first instant of the month, of tenants whose name or short name has the words in it."""
+    """Returns the revenue by currency and start of the month, of tenants whose name or slug contains `words`."""
     whole = Period(start=min(month.start for month in months), end=max(month.end for month in months))
     rows = (
         _invoices(whole, words, currency)
@@ -175,11 +178,11 @@ def revenue_by_month(
         .values_list("currency", "month")
         .annotate(Sum("subtotal"))
     )
-    return {(each, month): revenue for each, month, revenue in rows}
+    return {(currency_, month): revenue for currency_, month, revenue in rows}
 
 
 def charts(by_month: dict[tuple[str, datetime], Decimal], months: Sequence[Period]) -> list[Chart]:
-    """Bars of the currencies with the most revenue, the highest bar of each as high as can be. Pure."""
+    """Returns charts of the currencies with the most revenue, each scaled to its highest bar. Pure."""
     sums: dict[str, Decimal] = defaultdict(Decimal)
     for (currency, _month), revenue in by_month.items():
         sums[currency] += revenue
@@ -192,7 +195,7 @@ def charts(by_month: dict[tuple[str, datetime], Decimal], months: Sequence[Perio
 
 
 def bars_of(amounts: Sequence[tuple[datetime, Decimal]]) -> tuple[Bar, ...]:
-    """Pure."""
+    """Scales amounts to bars. Pure."""
     most = max((revenue for _, revenue in amounts), default=ZERO)
     return tuple(
         Bar(month, revenue, max(1, int(revenue * BAR_HEIGHT_MAX / most)) if revenue > 0 else 0)
@@ -201,7 +204,7 @@ def bars_of(amounts: Sequence[tuple[datetime, Decimal]]) -> tuple[Bar, ...]:
 
 
 def running_rates() -> list[RunningRate]:
-    """By currency: as many quotes as there are sizes that differ, however many instances."""
+    """Returns the rates by currency. The number of quotes is the number of distinct sizes."""
     sizes = (
         Instance.objects.filter(phase__in=[phase.value for phase in COUNTED], suspended_for="")
         .order_by()
@@ -211,7 +214,10 @@ def running_rates() -> list[RunningRate]:
     by_currency: dict[str, list[tuple[str, int, int, int]]] = defaultdict(list)
     for currency, *size in sizes:
         by_currency[currency].append(tuple(size))
-    return [RunningRate(currency=each, per_hour=_per_hour(each, by_currency[each])) for each in sorted(by_currency)]
+    return [
+        RunningRate(currency=currency, per_hour=_per_hour(currency, by_currency[currency]))
+        for currency in sorted(by_currency)
+    ]
 
 
 def _per_hour(currency: str, sizes: Sequence[tuple[str, int, int, int]]) -> Decimal:

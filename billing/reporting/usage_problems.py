@@ -1,4 +1,4 @@
-"""Usage records that were not counted, or at another time than they name: what operators are told of them."""
+"""Problems of usage records that were not counted, or at another time than they carry, as shown to operators."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _TEXTS: Final = {
 
 
 def needs(most: int) -> Iterator[Need]:
-    """Action items for what nobody looked after, the latest first, `most` at most."""
+    """Yields action items for at most `most` unhandled problems, latest first."""
     rows = list(UsageProblem.objects.filter(handled_at=None).order_by("-last_at", "-pk")[:most])
     names = dict(Cluster.objects.filter(pk__in={row.cluster_id for row in rows}).values_list("pk", "name"))
     for row in rows:
@@ -54,7 +54,7 @@ def needs(most: int) -> Iterator[Need]:
 
 
 def said(problem: UsageProblem) -> str:
-    """The time that the last report named, or the beginning of the last record."""
+    """Returns the time in the last report, or the beginning of the last record."""
     if problem.kind == ProblemKind.CLOCK and problem.detail.isdecimal():
         return utc(datetime.fromtimestamp(int(problem.detail) // 1_000, UTC))
     return problem.detail
@@ -62,10 +62,10 @@ def said(problem: UsageProblem) -> str:
 
 @transaction.atomic
 def handle(*, acting: Actor, problem: UsageProblem, now: datetime) -> UsageProblem:
-    """An operator looked after it. What comes later is another problem.
+    """Marks a problem as handled by an operator. Later records create another problem.
 
     Raises:
-        Conflict: it was looked after.
+        Conflict: it was handled already.
     """
     access.require(acting, Scope.OPERATOR)
     locked = UsageProblem.objects.select_for_update().get(pk=problem.pk)

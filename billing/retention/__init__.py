@@ -1,1 +1,1 @@
-"""How long metered minutes are kept, and the partitions that they lie in (decision 122)."""
+"""Retention of metered minutes and the partitions of their table (decision 122)."""

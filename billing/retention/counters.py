@@ -1,8 +1,8 @@
-"""Writes: counters of broker processes that ended long ago are forgotten; each start of a broker leaves all of its own.
+"""Writes: deletes counters of broker processes that ended long ago; each start of a broker creates new ones.
 
-A process is over when a later one of its broker has reported, or its broker was removed. Its records are kept for two
-weeks in `__usage` (`brokers.engine.controller.system_topics`). Should a record of it come all the same, it is refused
-and told, since nobody knows any more what of it was counted.
+A process has ended when a later one of its broker has reported, or its broker was removed. Its records are kept for two
+weeks in `__usage` (`brokers.engine.controller.system_topics`). A record that arrives later is refused and reported,
+because it is unknown which part of it was counted.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from django.db import connection, transaction
 log = structlog.get_logger(__name__)
 
 KEPT_DAYS: Final = 45
-# One transaction deletes no more of them.
+# Maximum number of rows deleted in one transaction.
 COUNTERS_PER_DELETE_MAX: Final = 20_000
 MS_PER_S: Final = 1_000
 
-# A process that never reported since its reports are noted is as old as the oldest one that followed it.
+# A process without any stored report is as old as the oldest one that followed it.
 _OVER: Final = """
 SELECT of.cluster_id, of.broker_id, of.broker_epoch
 FROM (SELECT DISTINCT cluster_id, broker_id, broker_epoch FROM billing_usagecounter) AS of
@@ -52,9 +52,7 @@ DELETE FROM billing_usagecounter WHERE id IN (
 
 
 def forget(now: datetime) -> int:
-    """Forgets counters of processes that are over since `KEPT_DAYS`; returns how many. Safe to run twice at the same
-    time.
-    """
+    """Deletes counters of processes that ended `KEPT_DAYS` ago; returns their number. Safe to run concurrently."""
     before_ms = int((now - timedelta(days=KEPT_DAYS)).timestamp() * MS_PER_S)
     with connection.cursor() as cursor:
         cursor.execute(_OVER, {"before_ms": before_ms})
@@ -68,7 +66,9 @@ def forget(now: datetime) -> int:
 
 
 def _forget_one(process: tuple[str, int, int]) -> int:
-    """Refuses further reports first: what is half forgotten is never added to."""
+    """Deletes the counters of one process. Further reports are refused first, so that none is added to partial
+    counters.
+    """
     count = 0
     with connection.cursor() as cursor:
         cursor.execute(_REFUSE, process)

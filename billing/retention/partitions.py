@@ -1,5 +1,7 @@
-"""Writes: partitions are made ahead and dropped when they are old. Each act is a transaction; locks are waited for two
-seconds, so that the pipeline and pages stand still no longer, and what fails is tried again an hour later.
+"""Writes: creates partitions ahead of time and drops old ones.
+
+Each action is a transaction with a lock timeout of two seconds, so that it blocks the pipeline and pages no longer; a
+failed action is retried an hour later.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ JOIN pg_class child ON child.oid = inhrelid JOIN pg_class parent ON parent.oid =
 WHERE parent.relname = %s AND parent.relnamespace = current_schema()::regnamespace
 """
 
-# What a bill by percentile is made of, so that it can be worked out again without the minutes.
+# Five-minute sums for bills by percentile, so that they can be recomputed without the minutes.
 _KEEP_POINTS: Final = """
 INSERT INTO billing_usagepoint (instance_id, point, direction, bytes)
 SELECT instance_id, date_bin('5 minutes', minute, '2000-01-01 00:00+00'), direction, sum(bytes)
@@ -40,7 +42,7 @@ ON CONFLICT (instance_id, point, direction) DO UPDATE SET bytes = billing_usagep
 
 
 class Upkeep(NamedTuple):
-    """Names of partitions that were made and dropped, and rows that left `weeks.OTHER`."""
+    """Names of created and dropped partitions, and the number of rows deleted from `weeks.OTHER`."""
 
     made: list[str]
     dropped: list[str]
@@ -48,30 +50,28 @@ class Upkeep(NamedTuple):
 
 
 def kept_from(now: datetime) -> datetime:
-    """Minutes from here on are kept: a midnight in UTC."""
+    """Returns the UTC midnight from which on minutes are kept."""
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight - timedelta(days=settings.USAGE_MINUTES_KEPT_DAYS)
 
 
 def there() -> list[Partition]:
-    """Partitions of a span of time, as PostgreSQL has them."""
+    """Returns the existing partitions that cover a span of time."""
     with connection.cursor() as cursor:
         cursor.execute(_PARTITIONS, [TABLE])
-        return [found for (name,) in cursor.fetchall() if (found := weeks.parsed(name)) is not None]
+        return [partition for (name,) in cursor.fetchall() if (partition := weeks.parsed(name)) is not None]
 
 
 def look_after(now: datetime) -> Upkeep:
-    """Safe to run twice and at the same time. What cannot be had a lock for is left to the next time, and the rest with
-    it.
-    """
+    """Creates and drops partitions. Safe to run concurrently. If a lock times out, the remaining work is postponed."""
     result = Upkeep([], [], 0)
     try:
-        for each in weeks.wanted(now, there()):
-            _make(each)
-            result.made.append(each.name)
-        for each in weeks.outlived(there(), kept_from(now)):
-            _drop(each)
-            result.dropped.append(each.name)
+        for partition in weeks.wanted(now, there()):
+            _make(partition)
+            result.made.append(partition.name)
+        for partition in weeks.outlived(there(), kept_from(now)):
+            _drop(partition)
+            result.dropped.append(partition.name)
         return result._replace(forgotten_rows=_forget_others(kept_from(now)))
     except OperationalError as trouble:
         log.warning("partition.tried_later", reason=type(trouble.__cause__).__name__)
@@ -80,7 +80,7 @@ def look_after(now: datetime) -> Upkeep:
 
 @contextmanager
 def _locked() -> Iterator[CursorWrapper]:
-    """Nobody else reads or writes the table until the end of the transaction."""
+    """Locks the table exclusively until the end of the transaction."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_TIMEOUT_MS}ms"])
         cursor.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
@@ -88,13 +88,13 @@ def _locked() -> Iterator[CursorWrapper]:
 
 
 def _make(wanted: Partition) -> None:
-    """With the minutes of its week that came before it was there."""
+    """Creates a partition and moves the minutes of its week from `OTHER` into it."""
     assert wanted.start is not None
     span = [wanted.start, wanted.end]
     with _locked() as cursor:
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [wanted.name])
         if cursor.fetchone()[0]:
-            return  # another run was faster
+            return  # another run created it
         cursor.execute(f"CREATE TABLE {wanted.name} (LIKE {TABLE} INCLUDING DEFAULTS)")
         cursor.execute(
             f"WITH moved AS (DELETE FROM {OTHER} WHERE minute >= %s AND minute < %s RETURNING *)"  # noqa: S608
@@ -116,7 +116,7 @@ def _drop(old: Partition) -> None:
 
 
 def _forget_others(before: datetime) -> int:
-    """Late minutes of weeks that were dropped."""
+    """Deletes late minutes of weeks that were dropped."""
     if not _has_others(before):
         return 0
     with _locked() as cursor:
@@ -132,7 +132,7 @@ def _has_others(before: datetime) -> bool:
 
 
 def _by_percentile() -> list[str]:
-    """Instances that ever had a plan with such a price."""
+    """Returns the instances that ever had a plan with a price by percentile."""
     plans = PriceComponent.objects.filter(meter=Meter.BANDWIDTH_P95.value).values("price__plan__code")
     return list(Operation.objects.filter(plan__in=plans).values_list("instance_id", flat=True).distinct())
 
@@ -141,7 +141,7 @@ ROWS_COUNTED_MAX: Final = 10_000
 
 
 def state(now: datetime) -> TableState:
-    """For who looks after it."""
-    ends = max((each.end for each in there()), default=None)
+    """Returns the state of the table for operators."""
+    ends = max((partition.end for partition in there()), default=None)
     ahead = UsageMinute.objects.filter(minute__gte=ends or now).order_by()
     return TableState(ends, ahead[:ROWS_COUNTED_MAX].count())

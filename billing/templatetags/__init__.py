@@ -1,1 +1,1 @@
-"""What the operator's pages of money say in marks."""
+"""Template tags of the operator pages about money."""

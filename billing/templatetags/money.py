@@ -1,4 +1,4 @@
-"""What the operator's pages of money say in marks: whether a check passed."""
+"""Template tags of the operator pages about money: outcomes of checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ register = template.Library()
 
 @register.simple_tag
 def check_pill(check: Check) -> SafeString:
-    """Mark and word together, never colour alone."""
+    """Renders an outcome as symbol and word together, so that it does not depend on colour."""
     like, word = {
         Outcome.PASSED: ("running", _("Passed")),
         Outcome.FAILED: ("failed", _("Failed")),

@@ -1,1 +1,1 @@
-"""Console pages about money and use: buying, resizing, prices, usage."""
+"""Console pages about money and usage: buying, resizing, prices, invoices and usage."""

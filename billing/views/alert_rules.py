@@ -1,4 +1,4 @@
-"""Alert rules: what a tenant wants to hear of, how each rule stands, and when it fired."""
+"""Console pages of alert rules: their state, their firings and their forms."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SAID = {
 @console_page(Scope.USAGE_READ)
 @require_http_methods(["GET", "POST"])
 def alert_rules_page(request: HttpRequest) -> HttpResponse:
-    """All rules, the form for another one, and the history of all, latest first, 50 on a page."""
+    """Shows all rules, the form for a new one, and the history, latest first, 50 on a page."""
     acting = request.actor  # type: ignore[attr-defined]
     form = AlertRuleForm(
         request.POST or None, instances=billing_access.names_of_present(access.tenant_of(acting))
@@ -68,7 +68,7 @@ def alert_rules_page(request: HttpRequest) -> HttpResponse:
 @console_page(Scope.USAGE_READ)
 @require_http_methods(["GET", "POST"])
 def alert_rule_page(request: HttpRequest, rule_id: str) -> HttpResponse:
-    """One rule, its history, and the form that changes it."""
+    """Shows one rule with its history and the form that changes it."""
     acting = request.actor  # type: ignore[attr-defined]
     rule = billing_access.alert_rule(acting, rule_id)
     form = AlertRuleChangeForm(request.POST or None, initial={name: getattr(rule, name) for name in _fields(rule)})
@@ -100,7 +100,7 @@ def alert_rule_page(request: HttpRequest, rule_id: str) -> HttpResponse:
 @console_page(Scope.INSTANCES_WRITE)
 @require_POST
 def act_on_alert_rule(request: HttpRequest, rule_id: str, act: str) -> HttpResponse:
-    """Pauses, resumes or deletes a rule, the last after a question."""
+    """Pauses, resumes or deletes a rule; deletion asks for confirmation."""
     acting = request.actor  # type: ignore[attr-defined]
     asked = _ask_to_delete(request, billing_access.alert_rule(acting, rule_id)) if act == "delete" else None
     if asked is not None:
@@ -134,13 +134,13 @@ def _ask_to_delete(request: HttpRequest, rule: AlertRule) -> HttpResponse | None
 
 
 def _fields(rule: AlertRule) -> list[str]:
-    """Those that a rule of its kind has."""
+    """Returns the fields of a rule of this kind."""
     more = {AlertKind.CONSUMER_LAG: ["group_id", "topic"], AlertKind.THROTTLED_SHARE: ["window_minutes"]}
     return ["name", "threshold", "for_minutes", *more.get(AlertKind(rule.kind), [])]
 
 
 def _given(form: AlertRuleChangeForm) -> dict[str, Any]:
-    """A window that was left empty stays as it is."""
+    """Returns the changes; an empty window keeps the stored one."""
     return {name: value for name, value in form.cleaned_data.items() if name != "window_minutes" or value is not None}
 
 
@@ -158,7 +158,7 @@ def _history(request: HttpRequest, firings: QuerySet[AlertFiring], binding: str)
         page_token=request.GET.get("page_token") or None, binding=binding,
     )  # fmt: skip
     return {
-        "firings": [{"firing": each, "happened": wording.happened(each)} for each in rows],
+        "firings": [{"firing": firing, "happened": wording.happened(firing)} for firing in rows],
         "next_token": next_token,
         "is_first": "page_token" not in request.GET,
         "here": request.path,

@@ -1,4 +1,4 @@
-"""Archives: which topics are copied where, how far each partition is, and what is the matter."""
+"""Console pages of archives: source, destination, progress and errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tenants.views.base import Crumb, add_errors, console_page, render_page, wor
 @console_page(Scope.ARCHIVES_READ)
 @require_http_methods(["GET", "POST"])
 def archives_page(request: HttpRequest) -> HttpResponse:
-    """Archives, how far each is, and the form for another one."""
+    """Shows archives with their progress, and the form for a new one."""
     acting = request.actor  # type: ignore[attr-defined]
     tenant = access.tenant_of(acting)
     form = ArchiveForm(request.POST or None, instances=billing_access.names_of_present(tenant))
@@ -42,8 +42,8 @@ def archives_page(request: HttpRequest) -> HttpResponse:
             call_limits.charge_write(acting)
             instance = instances_access.instance(acting, given.pop("instance_id"))
             made = services.create(acting=acting, instance=instance, **given)
-            said = _("%(topic)s is archived to %(url)s.") % {"topic": made.topic, "url": made.url}
-            messages.success(request, said)
+            text = _("%(topic)s is archived to %(url)s.") % {"topic": made.topic, "url": made.url}
+            messages.success(request, text)
             return redirect("page-archive", made.pk)
         except DomainError as error:
             add_errors(form, error)
@@ -57,11 +57,11 @@ def archives_page(request: HttpRequest) -> HttpResponse:
 @console_page(Scope.ARCHIVES_READ)
 @require_http_methods(["GET", "POST"])
 def archive_page(request: HttpRequest, archive_id: str) -> HttpResponse:
-    """One archive: its partitions, 50 on a page, how its files are read, and the form that changes it."""
+    """Shows one archive: its partitions, 50 on a page, code to read its files, and the form that changes it."""
     acting = request.actor  # type: ignore[attr-defined]
-    found = billing_access.archive(acting, archive_id)
-    form = ArchiveChangeForm(request.POST or None, initial=values_of(found))
-    if found.is_on_our_disks:
+    archive = billing_access.archive(acting, archive_id)
+    form = ArchiveChangeForm(request.POST or None, initial=values_of(archive))
+    if archive.is_on_our_disks:
         form.without_keys()
     if form.is_bound and form.is_valid():
         try:
@@ -69,22 +69,22 @@ def archive_page(request: HttpRequest, archive_id: str) -> HttpResponse:
             with transaction.atomic():
                 locked = billing_access.archive(acting, archive_id, lock=True)
                 services.change(acting=acting, archive=locked, changes=form.changes())
-            messages.success(request, _("The archive of %(topic)s is changed.") % {"topic": found.topic})
-            return redirect("page-archive", found.pk)
+            messages.success(request, _("The archive of %(topic)s is changed.") % {"topic": archive.topic})
+            return redirect("page-archive", archive.pk)
         except DomainError as error:
             if error.http_status == 404:
                 raise
             add_errors(form, error)
     partitions, next_token = page_of_rows(
-        found.partitions.all(), order=("partition",), page_size=PAGE_SIZE_DEFAULT,
-        page_token=request.GET.get("page_token") or None, binding=f"partitions of {found.pk}",
+        archive.partitions.all(), order=("partition",), page_size=PAGE_SIZE_DEFAULT,
+        page_token=request.GET.get("page_token") or None, binding=f"partitions of {archive.pk}",
     )  # fmt: skip
     context = {
-        "row": selectors.progress_of(found), "archive": found, "pyarrow_line": selectors.pyarrow_line(found),
-        "spark_line": selectors.spark_line(found), "partitions": partitions, "next_token": next_token,
+        "row": selectors.progress_of(archive), "archive": archive, "pyarrow_line": selectors.pyarrow_line(archive),
+        "spark_line": selectors.spark_line(archive), "partitions": partitions, "next_token": next_token,
         "is_first": "page_token" not in request.GET, "form": form,
     }  # fmt: skip
-    crumbs: list[Crumb] = [(_("Archives"), reverse("page-archives")), (found.topic, None)]
+    crumbs: list[Crumb] = [(_("Archives"), reverse("page-archives")), (archive.topic, None)]
     return render_page(
         request,
         "billing/archive.html",
@@ -98,7 +98,7 @@ def archive_page(request: HttpRequest, archive_id: str) -> HttpResponse:
 @console_page(Scope.ARCHIVES_WRITE)
 @require_POST
 def change_archive(request: HttpRequest, archive_id: str, act: str) -> HttpResponse:
-    """Runs, pauses, resumes or deletes an archive, the last after a question."""
+    """Runs, pauses, resumes or deletes an archive; deletion asks for confirmation."""
     acting = request.actor  # type: ignore[attr-defined]
     asked = _ask_to_delete(request, billing_access.archive(acting, archive_id)) if act == "delete" else None
     if asked is not None:

@@ -1,4 +1,4 @@
-"""Budgets: how much a month may cost before somebody hears of it, and what was said."""
+"""Console pages of budgets and their alerts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALERTS_SHOWN = 50
 
 @console_page(Scope.BILLING_READ)
 def budgets_page(request: HttpRequest) -> HttpResponse:
-    """Budgets with what is spent of them, the form for another one, and the latest alerts."""
+    """Shows budgets with the amounts spent, the form for a new one, and the latest alerts."""
     acting = request.actor  # type: ignore[attr-defined]
     tenant = access.tenant_of(acting)
     names = billing_access.names_of(tenant)
@@ -55,7 +55,7 @@ def budgets_page(request: HttpRequest) -> HttpResponse:
 @console_page(Scope.BILLING_WRITE)
 @require_POST
 def delete_budget(request: HttpRequest, budget_id: str) -> HttpResponse:
-    """Deletes a budget, after a question."""
+    """Deletes a budget after confirmation."""
     acting = request.actor  # type: ignore[attr-defined]
     budget = billing_access.budget(acting, budget_id)
     question = Question(
@@ -76,19 +76,19 @@ def delete_budget(request: HttpRequest, budget_id: str) -> HttpResponse:
 
 
 def _with_spent(tenant: Tenant, budgets: list[Budget], names: dict[str, str]) -> list[dict[str, object]]:
-    """Each with what is spent this month, in percent as well; without a price nobody knows."""
+    """Returns each budget with the amount spent this month, also in percent; without a price these are missing."""
     try:
-        found = draft(tenant, timezone.now()) if budgets else None
+        bills = draft(tenant, timezone.now()) if budgets else None
     except NoPrice:
-        found = None
+        bills = None
     result: list[dict[str, object]] = []
     for budget in budgets:
         row: dict[str, object] = {"budget": budget, "of": names.get(budget.instance_id, budget.instance_id)}
-        if found is not None:
-            spent = services.spent(found.so_far, budget.instance_id)
+        if bills is not None:
+            spent = services.spent(bills.so_far, budget.instance_id)
             row |= {
                 "spent": spent,
-                "forecast": services.spent(found.forecast, budget.instance_id),
+                "forecast": services.spent(bills.forecast, budget.instance_id),
                 "percent": float(min(spent / budget.amount * 100, 100)),
                 "exact_percent": round(spent / budget.amount * 100),
             }

@@ -1,4 +1,4 @@
-"""Buying an instance with open eyes, and resizing one: plan, size, price beside it, steps to come."""
+"""Console pages for buying and resizing an instance: plan, size and price."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIELDS = {"/settings/auto_create_topics": "auto_create_topics"}
 
 
 def _cards(plans: list[Plan]) -> list[dict[str, Any]]:
-    """Plans as cards: bounds for the sliders, and how high the water stands."""
+    """Returns the data of plan cards: bounds of the sliders and height of the water."""
     largest = max((plan.bandwidth_mb_s for plan in plans), default=1)
     levels = {plan.code: max(3, round(WATER_PIXELS * (plan.bandwidth_mb_s / largest) ** 0.5)) for plan in plans}
     return [
@@ -51,7 +51,7 @@ def _cards(plans: list[Plan]) -> list[dict[str, Any]]:
 
 
 def _price(form: SizeForm, currency: str) -> tuple[Plan | None, Quote | None]:
-    """The quote for the form as it stands; None while a size in it is wrong."""
+    """Returns the plan and the quote of the form; the quote is None while a size is invalid."""
     plan = form.chosen
     if plan is None:
         return None, None
@@ -78,7 +78,7 @@ def _context(form: SizeForm, plans: list[Plan], currency: str) -> dict[str, Any]
 @console_page(Scope.INSTANCES_WRITE)
 @require_http_methods(["GET", "POST"])
 def create_page(request: HttpRequest) -> HttpResponse:
-    """The smallest plan is chosen, the name is proposed: one click buys it."""
+    """Shows the form with the smallest plan and a suggested name, so that one click buys an instance."""
     acting = request.actor  # type: ignore[attr-defined]
     plans = list(selectors.plans_on_sale(currency=access.tenant_of(acting).currency))
     smallest = plans[0] if plans else None
@@ -121,7 +121,7 @@ def create_page(request: HttpRequest) -> HttpResponse:
 @instance_page(Scope.INSTANCES_WRITE, locked=True)
 @require_http_methods(["GET", "POST"])
 def resize_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Up or down, in force within a second; the price beside it before anything changes."""
+    """Resizes an instance, in effect within a second; the price is shown beforehand."""
     plans = list(selectors.plans_on_sale(held=[instance.plan]))
     initial = {
         "plan": instance.plan, "bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb,
@@ -148,7 +148,7 @@ def resize_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @console_page(Scope.INSTANCES_READ)
 @require_GET
 def price_part(request: HttpRequest) -> HttpResponse:
-    """The price panel for sizes that are being typed; while one is wrong it has no price, and says what is wrong."""
+    """Renders the price panel for sizes being typed, or errors instead of a price."""
     tenant = access.tenant_of(request.actor)  # type: ignore[attr-defined]
     plans = list(selectors.plans_on_sale(held=instance_list(tenant).values_list("plan", flat=True)))
     form = SizeForm(request.GET, plans=plans)
@@ -160,7 +160,7 @@ def price_part(request: HttpRequest) -> HttpResponse:
 @instance_page(Scope.BILLING_READ)
 @require_GET
 def cost_part(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """The gauge with what the instance costs per hour at its size."""
+    """Renders the gauge with the hourly cost of the instance at its size."""
     plan = selectors.plan_of(instance)
     quote = selectors.quotes_of([instance], instance.tenant.currency).get(instance.pk)
     return render_page(request, "billing/cost_part.html", {"quote": quote, "plan": plan})

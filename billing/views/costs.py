@@ -1,4 +1,4 @@
-"""Usage and cost of the account: what this month comes to so far, and what of it is whose."""
+"""Console pages of usage and costs of the account: the month so far, and its breakdown."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MONTHS_OFFERED = 6
 @console_page(Scope.USAGE_READ)
 @require_GET
 def account_usage_page(request: HttpRequest) -> HttpResponse:
-    """A month (UTC): bytes of all instances that count, what is due, and what of it is whose."""
+    """Shows a month (UTC): bytes of all counted instances, the amount due and its breakdown."""
     acting: Actor = request.actor  # type: ignore[attr-defined]
     tenant, now = access.tenant_of(acting), timezone.now().astimezone(UTC)
     month, by, form = _asked(request, now)
@@ -46,8 +46,8 @@ def account_usage_page(request: HttpRequest) -> HttpResponse:
     until = min(now, month.end)
     totals = metered.usage_totals_of([instance.pk for instance in instances], start=month.start, end=until)
     quotes = selectors.quotes_of(instances, tenant.currency) if may_see_price else {}
-    found, running, trouble = _money(tenant, month, by, now) if may_see_price else (None, None, "")
-    names = billing_access.names_of(tenant) if found and found.unpriced else {}
+    month_costs, running, trouble = _money(tenant, month, by, now) if may_see_price else (None, None, "")
+    names = billing_access.names_of(tenant) if month_costs and month_costs.unpriced else {}
     context = {
         "month": month, "months": _months(now), "by": by, "groups": form.fields["by"].choices,  # type: ignore[attr-defined]
         "is_this_month": month.end > now, "may_see_price": may_see_price, "trouble": trouble,
@@ -55,10 +55,11 @@ def account_usage_page(request: HttpRequest) -> HttpResponse:
         "produce_bytes": sum(total.produce_bytes for total in totals.values()),
         "consume_bytes": sum(total.consume_bytes for total in totals.values()),
         "per_hour": sum((quote.per_hour for quote in quotes.values()), Decimal(0)) if quotes else None,
-        "draft": running, "costs": found, "rows": _shown(found, tenant)[:ROWS_SHOWN_MAX] if found else [],
-        "more": max(0, len(found.rows) - ROWS_SHOWN_MAX) if found else 0,
-        "unpriced": [(each, names.get(each, each)) for each in found.unpriced] if found else [],
-        "moved": [(each, totals[each.pk]) for each in instances] if not may_see_price else [],
+        "draft": running, "costs": month_costs,
+        "rows": _shown(month_costs, tenant)[:ROWS_SHOWN_MAX] if month_costs else [],
+        "more": max(0, len(month_costs.rows) - ROWS_SHOWN_MAX) if month_costs else 0,
+        "unpriced": [(id, names.get(id, id)) for id in month_costs.unpriced] if month_costs else [],
+        "moved": [(instance, totals[instance.pk]) for instance in instances] if not may_see_price else [],
     }  # fmt: skip
     return render_page(
         request, "billing/account_usage.html", context, section="account-usage", crumbs=[(_("Usage & cost"), None)]
@@ -68,7 +69,7 @@ def account_usage_page(request: HttpRequest) -> HttpResponse:
 @console_page(Scope.BILLING_READ)
 @require_GET
 def costs_csv(request: HttpRequest) -> HttpResponse:
-    """The table of the page as a file, all of it."""
+    """Exports the whole table of the page as CSV."""
     tenant, now = access.tenant_of(request.actor), timezone.now().astimezone(UTC)  # type: ignore[attr-defined]
     month, by, _form = _asked(request, now)
     found, _running, _trouble = _money(tenant, month, by, now)
@@ -91,7 +92,7 @@ def costs_csv(request: HttpRequest) -> HttpResponse:
 
 
 def _asked(request: HttpRequest, now: datetime) -> tuple[Period, costs.GroupBy, CostForm]:
-    """What cannot be is this month, by instance."""
+    """Parses the query; the default is this month, by instance."""
     form = CostForm(request.GET)
     chosen: dict[str, Any] = form.cleaned_data if form.is_valid() else {}
     month = month_of(now)
@@ -109,12 +110,12 @@ def _months(now: datetime) -> list[Period]:
 
 
 def _money(tenant: Tenant, month: Period, by: costs.GroupBy, now: datetime) -> tuple[Costs | None, Draft | None, str]:
-    """What the month costs, its draft if it runs, and what is the matter where neither can be told."""
+    """Returns the costs of the month, its draft if it is running, and the reason if neither is available."""
     is_running = month.end > now
     try:
         call_limits.charge_costs(tenant)
-        found = costs.costs(tenant, month.start, min(now, month.end), by, now)
-        return found, draft(tenant, now) if is_running else None, ""
+        month_costs = costs.costs(tenant, month.start, min(now, month.end), by, now)
+        return month_costs, draft(tenant, now) if is_running else None, ""
     except NoPrice as missing:
         return None, None, str(missing)
     except RateLimited as limited:
@@ -122,7 +123,7 @@ def _money(tenant: Tenant, month: Period, by: costs.GroupBy, now: datetime) -> t
 
 
 def _shown(found: Costs, tenant: Tenant) -> list[tuple[CostRow, str, float]]:
-    """Rows with their names and their share of what all rows cost, in percent."""
+    """Returns rows with their labels and their share of the total in percent."""
     names = billing_access.names_of(tenant)
     total = sum((row.amount for row in found.rows), Decimal(0))
     return [

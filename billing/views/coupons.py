@@ -1,4 +1,4 @@
-"""The form of the invoices' page that redeems a coupon."""
+"""Form of the invoices page that redeems a coupon."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tenants.views.base import console_page, wording
 @console_page(Scope.BILLING_WRITE)
 @require_POST
 def redeem_coupon(request: HttpRequest) -> HttpResponse:
-    """Back on the page with what came of it."""
+    """Redeems a coupon and redirects to the page with the result."""
     code = request.POST.get("code", "")[: DISCOUNT_CODE_CHARS_MAX + 1]
     try:
-        found = coupons.redeem(acting=request.actor, code=code, now=timezone.now())  # type: ignore[attr-defined]
-        messages.success(request, _("Code %(code)s is redeemed.") % {"code": found.code})
+        discount = coupons.redeem(acting=request.actor, code=code, now=timezone.now())  # type: ignore[attr-defined]
+        messages.success(request, _("Code %(code)s is redeemed.") % {"code": discount.code})
     except DomainError as error:
         messages.error(request, wording(error))
     return redirect("page-invoices")

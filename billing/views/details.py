@@ -1,4 +1,4 @@
-"""The page on which a tenant says how it is invoiced."""
+"""Console page of the tenant's billing details."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenants.views.base import add_errors, console_page, render_page
 
 @console_page(Scope.BILLING_READ)
 def details_page(request: HttpRequest) -> HttpResponse:
-    """Legal name, address, tax id, addresses for mails and a purchase order."""
+    """Shows and changes legal name, address, tax id, mail addresses and purchase order."""
     acting = request.actor  # type: ignore[attr-defined]
     profile = prices.profile_of(access.tenant_of(acting))
     form = BillingDetailsForm(request.POST or None, initial={name: getattr(profile, name) for name in details.FIELDS})

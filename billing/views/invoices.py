@@ -1,4 +1,4 @@
-"""Invoices: pay and prove. What is open, what was issued, and each line down to its hours."""
+"""Console pages of invoices: the open amount, issued documents, and each line down to its hours."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ HEAD = (
 @console_page(Scope.BILLING_READ)
 @require_GET
 def invoices_page(request: HttpRequest) -> HttpResponse:
-    """Latest first, 50 on a page; the month that runs stands before them."""
+    """Lists invoices, latest first, 50 on a page, after the draft of the current month."""
     tenant, now = access.tenant_of(request.actor), timezone.now().astimezone(UTC)  # type: ignore[attr-defined]
     rows, next_token = page_of_rows(
         billing_access.invoices_of(tenant), order=("-issued_at", "-number"), page_size=PAGE_SIZE_DEFAULT,
@@ -62,7 +62,7 @@ def invoices_page(request: HttpRequest) -> HttpResponse:
         "next_token": next_token, "is_first": "page_token" not in request.GET,
         "open_amount": billing_access.open_amount(tenant),
         "credit": posting.credit(tenant, tenant.currency),
-        "unpriced": [names.get(each, each) for each in running.unpriced] if running else [],
+        "unpriced": [names.get(instance_id, instance_id) for instance_id in running.unpriced] if running else [],
         "draft": running, "month": month_of(now), "currency": tenant.currency,
         "discounts": billing_access.discounts_in_force(tenant, now)[:DISCOUNTS_SHOWN_MAX], "coupon_form": CouponForm(),
     }  # fmt: skip
@@ -72,66 +72,66 @@ def invoices_page(request: HttpRequest) -> HttpResponse:
 @console_page(Scope.BILLING_READ)
 @require_GET
 def invoice_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
-    """One invoice with its lines, and with `?recompute` what comes out when it is worked out again."""
-    found = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
-    lines = list(billing_access.lines_of(found)[:LINES_SHOWN_MAX])
-    names = billing_access.names_of(found.tenant)
+    """Shows one invoice with its lines, and with `?recompute` the result of recomputing it."""
+    invoice = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
+    lines = list(billing_access.lines_of(invoice)[:LINES_SHOWN_MAX])
+    names = billing_access.names_of(invoice.tenant)
     result, trouble = None, ""
     if "recompute" in request.GET:
         try:
-            call_limits.charge_recomputation(found.tenant)
-            result = recompute(found, lake_rows_max=call_limits.REPLAYED_ROWS_MAX)
+            call_limits.charge_recomputation(invoice.tenant)
+            result = recompute(invoice, lake_rows_max=call_limits.REPLAYED_ROWS_MAX)
         except RateLimited as limited:
             trouble = localized(limited.detail)
         except (NoPrice, LakeBroken) as wrong:
             trouble = str(wrong)
     context = {
-        "invoice": found, "state": found.shown_state(), "recomputed": result, "trouble": trouble,
+        "invoice": invoice, "state": invoice.shown_state(), "recomputed": result, "trouble": trouble,
         "lines": [(line, names.get(line.instance_id, line.instance_id)) for line in lines],
-        "more": billing_access.lines_of(found).count() - len(lines), "period_hours": period_hours(found),
-        "has_inputs": bool(found.inputs) if result else True, "pay_url": pay_url(found),
-        "settlements": settlements_of(found)[:SETTLEMENTS_SHOWN_MAX], "notes": notes_of(found),
+        "more": billing_access.lines_of(invoice).count() - len(lines), "period_hours": period_hours(invoice),
+        "has_inputs": bool(invoice.inputs) if result else True, "pay_url": pay_url(invoice),
+        "settlements": settlements_of(invoice)[:SETTLEMENTS_SHOWN_MAX], "notes": notes_of(invoice),
     }  # fmt: skip
-    crumbs = [(_("Invoices"), "/invoices/"), (found.number, None)]
+    crumbs = [(_("Invoices"), "/invoices/"), (invoice.number, None)]
     return render_page(request, "billing/invoice.html", context, section="invoices", crumbs=crumbs)
 
 
 @console_page(Scope.BILLING_READ)
 @require_GET
 def line_page(request: HttpRequest, invoice_id: str, position: int) -> HttpResponse:
-    """The hours of a line."""
-    found = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
-    line = billing_access.line(found, position)
+    """Shows the hours of a line."""
+    invoice = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
+    line = billing_access.line(invoice, position)
     hours = expansion.hours_of(line)
-    crumbs = [(_("Invoices"), "/invoices/"), (found.number, f"/invoices/{found.pk}/"), (str(line.position), None)]
-    context = {"invoice": found, "line": line, "hours": hours, "period_hours": period_hours(found)}
+    crumbs = [(_("Invoices"), "/invoices/"), (invoice.number, f"/invoices/{invoice.pk}/"), (str(line.position), None)]
+    context = {"invoice": invoice, "line": line, "hours": hours, "period_hours": period_hours(invoice)}
     return render_page(request, "billing/invoice_line.html", context, section="invoices", crumbs=crumbs)
 
 
 @console_page(Scope.BILLING_READ)
 @require_GET
 def invoice_csv(request: HttpRequest, invoice_id: str) -> HttpResponse:
-    """All lines, in UTC."""
-    found = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
+    """Exports all lines as CSV, in UTC."""
+    invoice = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
     lines = (
         (
-            found.number, line.position, line.kind, line.instance_id, line.plan, csv_files.inert(line.meter),
+            invoice.number, line.position, line.kind, line.instance_id, line.plan, csv_files.inert(line.meter),
             line.start.isoformat(), line.end.isoformat(), line.quantity, line.unit, line.unit_price, line.amount,
-            found.currency, "" if line.hours is None else line.hours, period_hours(found),
-            found.tax_percent if line.tax_percent is None else line.tax_percent,
+            invoice.currency, "" if line.hours is None else line.hours, period_hours(invoice),
+            invoice.tax_percent if line.tax_percent is None else line.tax_percent,
         )
-        for line in billing_access.lines_of(found).iterator(chunk_size=500)
+        for line in billing_access.lines_of(invoice).iterator(chunk_size=500)
     )  # fmt: skip
-    return csv_files.response(f"{found.number}.csv", HEAD, lines, for_excel=csv_files.is_for_excel(request))  # type: ignore[return-value]
+    return csv_files.response(f"{invoice.number}.csv", HEAD, lines, for_excel=csv_files.is_for_excel(request))  # type: ignore[return-value]
 
 
 @console_page(Scope.BILLING_READ)
 @require_GET
 def invoice_pdf(request: HttpRequest, invoice_id: str) -> HttpResponse:
-    """In the language of the page."""
-    found = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
+    """Returns the PDF in the language of the page."""
+    invoice = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
     try:
-        return downloads.invoice_pdf(found, get_language() or "en")
+        return downloads.invoice_pdf(invoice, get_language() or "en")
     except RateLimited as limited:
         return HttpResponse(localized(limited.detail), status=429, content_type="text/plain; charset=utf-8")
 
@@ -139,12 +139,12 @@ def invoice_pdf(request: HttpRequest, invoice_id: str) -> HttpResponse:
 @console_page(Scope.BILLING_READ)
 @require_GET
 def invoice_xml(request: HttpRequest, invoice_id: str) -> HttpResponse:
-    """Structured data by EN 16931; the invoice's page with the reason where there is none."""
-    found = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
+    """Returns structured data by EN 16931, or redirects to the invoice with the reason why there is none."""
+    invoice = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
     try:
-        return downloads.invoice_xml(found)
+        return downloads.invoice_xml(invoice)
     except RateLimited as limited:
         return HttpResponse(localized(limited.detail), status=429, content_type="text/plain; charset=utf-8")
     except Conflict as refused:
         messages.error(request, localized(refused.detail))
-        return redirect("page-invoice", found.pk)
+        return redirect("page-invoice", invoice.pk)

@@ -1,4 +1,4 @@
-"""The account statement: the ledger of a tenant in one currency, and as a file."""
+"""Account statement: the ledger of a tenant in one currency, as a page and as CSV."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ HEAD = ("posted_at", "kind", "number", "invoice", "reference", "amount", "balanc
 @console_page(Scope.BILLING_READ)
 @require_GET
 def ledger_page(request: HttpRequest) -> HttpResponse:
-    """Latest entries first, 50 on a page, below the balance."""
+    """Shows the balance and the entries, latest first, 50 on a page."""
     tenant = access.tenant_of(request.actor)  # type: ignore[attr-defined]
     currency = _currency(request, tenant)
     rows, next_token = page_of_rows(
         selectors.entries_of(tenant, currency), order=("-id",), page_size=PAGE_SIZE_DEFAULT,
         page_token=request.GET.get("page_token") or None, binding=f"ledger page {currency}",
     )  # fmt: skip
-    found = selectors.balances(tenant)
+    balances = selectors.balances(tenant)
     zero = Decimal(0)
     context = {
         "rows": rows, "next_token": next_token, "is_first": "page_token" not in request.GET, "currency": currency,
-        "balance": next((each for each in found if each.currency == currency), Balance(currency, zero, zero, zero)),
-        "currencies": sorted({tenant.currency, *(each.currency for each in found)}),
+        "balance": next(
+            (balance for balance in balances if balance.currency == currency), Balance(currency, zero, zero, zero)
+        ),
+        "currencies": sorted({tenant.currency, *(balance.currency for balance in balances)}),
     }  # fmt: skip
     crumbs = [(_("Invoices"), "/invoices/"), (_("Account statement"), None)]
     return render_page(request, "billing/ledger.html", context, section="invoices", crumbs=crumbs)
@@ -46,7 +48,7 @@ def ledger_page(request: HttpRequest) -> HttpResponse:
 @console_page(Scope.BILLING_READ)
 @require_GET
 def ledger_csv(request: HttpRequest) -> HttpResponse:
-    """All entries of the currency, the oldest first."""
+    """Exports all entries of the currency as CSV, oldest first."""
     tenant = access.tenant_of(request.actor)  # type: ignore[attr-defined]
     currency = _currency(request, tenant)
     rows = selectors.entries_of(tenant, currency).order_by("id").iterator(chunk_size=500)
@@ -62,6 +64,6 @@ def ledger_csv(request: HttpRequest) -> HttpResponse:
 
 
 def _currency(request: HttpRequest, tenant: Tenant) -> str:
-    """The currency that is asked for; the tenant's where it makes no sense."""
+    """Returns the requested currency, or the tenant's if it is invalid."""
     asked = request.GET.get("currency", "")
     return asked if re.match(CURRENCY_PATTERN, asked) else tenant.currency

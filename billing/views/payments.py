@@ -1,4 +1,4 @@
-"""Where a payment provider reports. Nobody is signed in: what counts is the signature."""
+"""Endpoint for reports of a payment provider, authenticated by signature only."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ REPORTS_PER_MINUTE_MAX = 300
 @csrf_exempt
 @require_POST
 def payment_webhook(request: HttpRequest) -> JsonResponse:
-    """200 is: it is recorded, or it is of no concern. A report that comes again changes nothing.
+    """Answers 200 if the report was recorded or is irrelevant. A repeated report changes nothing.
 
     Raises:
-        Http404: no secret is set, so no provider is connected.
+        Http404: no secret is configured, so no provider is connected.
     """
     if not settings.PAYMENTS_SECRETS:
         raise Http404

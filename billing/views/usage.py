@@ -1,4 +1,4 @@
-"""Usage as the meter tells it: by hour or minute, by topic, client or user; to the byte, in UTC."""
+"""Console pages of metered usage by hour or minute, by topic, client or user; exact in bytes, in UTC."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPANS: dict[str, tuple[timedelta, Step]] = {
     "7d": (timedelta(days=7), "day"),
     "30d": (timedelta(days=30), "day"),
 }
-# A live chart's longer spans: how far back, and the step of the points.
+# Longer spans of the live chart: span, step, and seconds per step.
 HISTORY: dict[str, tuple[timedelta, Step, int]] = {
     "3h": (timedelta(hours=3), "minute", 60),
     "24h": (timedelta(hours=24), "minute", 60),
@@ -36,12 +36,12 @@ HISTORY: dict[str, tuple[timedelta, Step, int]] = {
 HEAVIEST_SHOWN = 10
 MS_PER_S = 1_000
 MINUTE_S = 60
-# A chart draws at most so many minutes as such.
+# Maximum span that a chart draws by minutes.
 MINUTES_DRAWN_MAX = timedelta(hours=24)
 
 
 def _paired(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per step with both directions, latest first."""
+    """Returns one row per step with both directions, latest first."""
     steps: dict[datetime, dict[str, Any]] = {}
     for row in rows:
         step = steps.setdefault(row["start"], {"start": row["start"], "produce": 0, "consume": 0, "requests": 0})
@@ -53,7 +53,7 @@ def _paired(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @instance_page(Scope.USAGE_READ)
 @require_GET
 def usage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """What one instance used in a span, and who used it."""
+    """Shows the usage of one instance in a span, and its heaviest users."""
     form = SpanForm(request.GET)
     chosen = form.cleaned_data if form.is_valid() else {}
     span, by = chosen.get("span") or "24h", chosen.get("by") or "topic"
@@ -85,10 +85,11 @@ def usage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.USAGE_READ)
 @require_GET
 def history(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Points of the live chart's longer spans, out of metered minutes: mean bytes/s and the longest delay per step.
+    """Returns the points of the live chart's longer spans from metered minutes: mean bytes/s and maximum delay per
+    step.
 
-    An instance younger than a span is drawn over its life, by minutes while they are not too many. What there is not is
-    said in a sentence, so that no chart is empty without one.
+    An instance younger than a span is drawn over its lifetime, by minutes if they are few enough. A sentence explains
+    missing data, so that no chart is empty without a reason.
     """
     length, step, seconds = HISTORY.get(request.GET.get("range", ""), HISTORY["3h"])
     now = timezone.now()
@@ -114,7 +115,7 @@ def history(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 
 def _history_note(*, is_young: bool, is_empty: bool, born: datetime) -> str:
-    """What a chart out of metered minutes does not show; empty where it shows all of its span."""
+    """Returns the explanation of missing data; empty if the chart covers its span."""
     if is_empty:
         return _(
             "No whole minute is metered yet. Usage is metered by the minute, and shown within half a minute after."

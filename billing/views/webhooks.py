@@ -1,4 +1,4 @@
-"""Webhooks: addresses that are told of events, their secrets (shown once), and what was delivered to them."""
+"""Console pages of webhooks: endpoints, their secrets (shown once) and deliveries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Act = Callable[[HttpRequest, WebhookEndpoint], HttpResponse | None]
 @console_page(Scope.BILLING_READ)
 @require_http_methods(["GET", "POST"])
 def webhooks_page(request: HttpRequest) -> HttpResponse:
-    """All of them, and the form for another one; a POST makes it and shows its secret on the webhook's own page."""
+    """Lists webhooks with the form for a new one; a POST creates it and shows its secret on the webhook's own page."""
     acting = request.actor  # type: ignore[attr-defined]
     form = WebhookForm(request.POST or None)
     if form.is_bound and form.is_valid():
@@ -52,12 +52,12 @@ def webhooks_page(request: HttpRequest) -> HttpResponse:
 @console_page(Scope.BILLING_READ)
 @require_http_methods(["GET"])
 def webhook_page(request: HttpRequest, webhook_id: str) -> HttpResponse:
-    """One webhook and its deliveries, latest first, 50 on a page."""
+    """Shows one webhook and its deliveries, latest first, 50 on a page."""
     return _own_page(request, billing_access.webhook(request.actor, webhook_id))  # type: ignore[attr-defined]
 
 
 def _act(view: Act) -> Callable[..., HttpResponse]:
-    """A button of the webhook's page: the webhook is locked, what is refused is said there, and so is what was done."""
+    """Decorates an action of the webhook's page: locks the webhook and reports the result or the refusal there."""
 
     @console_page(Scope.BILLING_WRITE)
     @require_POST
@@ -67,8 +67,8 @@ def _act(view: Act) -> Callable[..., HttpResponse]:
         try:
             call_limits.charge_write(acting)
             with transaction.atomic():
-                found = billing_access.webhook(acting, webhook_id, lock=True)
-                answer = view(request, found, **kwargs)
+                webhook = billing_access.webhook(acting, webhook_id, lock=True)
+                answer = view(request, webhook, **kwargs)
         except DomainError as error:
             if error.http_status == 404:
                 raise
@@ -80,34 +80,37 @@ def _act(view: Act) -> Callable[..., HttpResponse]:
 
 
 @_act
-def turn_webhook(request: HttpRequest, found: WebhookEndpoint) -> None:
-    """On or off, as the button says."""
+def turn_webhook(request: HttpRequest, webhook: WebhookEndpoint) -> None:
+    """Turns the webhook on or off."""
     is_on = request.POST.get("to") == "on"
     acting = request.actor  # type: ignore[attr-defined]
-    services.change_endpoint(acting=acting, endpoint=found, changes={"is_enabled": is_on})
+    services.change_endpoint(acting=acting, endpoint=webhook, changes={"is_enabled": is_on})
     messages.success(request, _("The webhook is turned on.") if is_on else _("The webhook is turned off."))
 
 
 @_act
-def rotate_webhook(request: HttpRequest, found: WebhookEndpoint) -> HttpResponse | None:
-    """Another secret, shown once. A reload of that page makes no third one: the first would end with it."""
-    if request.POST.get("version") != str(found.version):
+def rotate_webhook(request: HttpRequest, webhook: WebhookEndpoint) -> HttpResponse | None:
+    """Creates a new secret and shows it once.
+
+    Reloading that page must not rotate again, because the first secret would be lost.
+    """
+    if request.POST.get("version") != str(webhook.version):
         messages.error(request, _("The webhook was changed meanwhile. Nothing was done."))
         return None
-    secret = services.rotate_secret(acting=request.actor, endpoint=found)  # type: ignore[attr-defined]
-    return _own_page(request, found, secret=secret)
+    secret = services.rotate_secret(acting=request.actor, endpoint=webhook)  # type: ignore[attr-defined]
+    return _own_page(request, webhook, secret=secret)
 
 
 @_act
-def test_webhook(request: HttpRequest, found: WebhookEndpoint) -> None:
-    services.send_test(acting=request.actor, endpoint=found)  # type: ignore[attr-defined]
+def test_webhook(request: HttpRequest, webhook: WebhookEndpoint) -> None:
+    services.send_test(acting=request.actor, endpoint=webhook)  # type: ignore[attr-defined]
     messages.success(request, _("A test is on its way. It is delivered within seconds."))
 
 
 @_act
-def resend_delivery(request: HttpRequest, found: WebhookEndpoint, *, delivery_id: str) -> None:
-    """Under the id it has."""
-    delivery = billing_access.delivery(found, delivery_id)
+def resend_delivery(request: HttpRequest, webhook: WebhookEndpoint, *, delivery_id: str) -> None:
+    """Sends a delivery again under the same id."""
+    delivery = billing_access.delivery(webhook, delivery_id)
     services.send_again(acting=request.actor, delivery=delivery)  # type: ignore[attr-defined]
     messages.success(request, _("The delivery is sent again, under the same id."))
 
@@ -115,10 +118,10 @@ def resend_delivery(request: HttpRequest, found: WebhookEndpoint, *, delivery_id
 @console_page(Scope.BILLING_WRITE)
 @require_http_methods(["GET", "POST"])
 def delete_webhook(request: HttpRequest, webhook_id: str) -> HttpResponse:
-    """Confirmed by typing the id: its secret and its deliveries never come back."""
+    """Deletes a webhook after its id was typed, because its secret and deliveries cannot be restored."""
     acting = request.actor  # type: ignore[attr-defined]
-    found = billing_access.webhook(acting, webhook_id)
-    if request.method == "POST" and request.POST.get("typed") == found.pk:
+    webhook = billing_access.webhook(acting, webhook_id)
+    if request.method == "POST" and request.POST.get("typed") == webhook.pk:
         try:
             call_limits.charge_write(acting)
             with transaction.atomic():
@@ -132,29 +135,33 @@ def delete_webhook(request: HttpRequest, webhook_id: str) -> HttpResponse:
             return redirect("page-webhook", webhook_id)
         messages.success(request, _("The webhook is deleted."))
         return redirect("page-webhooks")
-    counts = billing_access.delivery_counts(found)
-    context = {"webhook": found, "waiting": counts.pending, "over": counts.over}
+    counts = billing_access.delivery_counts(webhook)
+    context = {"webhook": webhook, "waiting": counts.pending, "over": counts.over}
     return render_page(
-        request, "billing/webhook_delete.html", context, section="webhooks", crumbs=_crumbs(found, (_("Delete"), None))
+        request,
+        "billing/webhook_delete.html",
+        context,
+        section="webhooks",
+        crumbs=_crumbs(webhook, (_("Delete"), None)),
     )
 
 
-def _own_page(request: HttpRequest, found: WebhookEndpoint, *, secret: str | None = None) -> HttpResponse:
-    """With a secret it is kept by nobody."""
+def _own_page(request: HttpRequest, webhook: WebhookEndpoint, *, secret: str | None = None) -> HttpResponse:
+    """Renders the webhook's page; a page with a secret must not be cached."""
     rows, next_token = page_of_rows(
-        billing_access.deliveries_of(found), order=("-created_at", "id"), page_size=PAGE_SIZE_DEFAULT,
-        page_token=request.GET.get("page_token") or None, binding=f"deliveries {found.pk}",
+        billing_access.deliveries_of(webhook), order=("-created_at", "id"), page_size=PAGE_SIZE_DEFAULT,
+        page_token=request.GET.get("page_token") or None, binding=f"deliveries {webhook.pk}",
     )  # fmt: skip
     context = {
-        "webhook": found, "secret": secret, "rows": rows, "next_token": next_token,
+        "webhook": webhook, "secret": secret, "rows": rows, "next_token": next_token,
         "is_first": "page_token" not in request.GET,
     }  # fmt: skip
-    response = render_page(request, "billing/webhook.html", context, section="webhooks", crumbs=_crumbs(found))
+    response = render_page(request, "billing/webhook.html", context, section="webhooks", crumbs=_crumbs(webhook))
     if secret is not None:
         response.headers["Cache-Control"] = "no-store"
     return response
 
 
-def _crumbs(found: WebhookEndpoint, *more: Crumb) -> list[Crumb]:
-    own = reverse("page-webhook", args=[found.pk]) if more else None
-    return [(_("Webhooks"), reverse("page-webhooks")), (found.pk, own), *more]
+def _crumbs(webhook: WebhookEndpoint, *more: Crumb) -> list[Crumb]:
+    own = reverse("page-webhook", args=[webhook.pk]) if more else None
+    return [(_("Webhooks"), reverse("page-webhooks")), (webhook.pk, own), *more]

@@ -1,1 +1,1 @@
-"""Webhooks: what happens to a tenant's money, told to an address of the tenant's."""
+"""Webhooks: events about a tenant's money, sent to an address of the tenant."""

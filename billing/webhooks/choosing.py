@@ -1,7 +1,7 @@
-"""Which deliveries are sent next: fair by tenant, and bounded by tenant, by address and by endpoint.
+"""Choice of the deliveries to send next: fair by tenant, and limited by tenant, address and endpoint.
 
-Endpoints that answered slowly, or were never tried, share a part of the places alone: however many tenants have slow
-addresses, an endpoint that answers fast finds a place.
+Endpoints that answered slowly or were never tried may only use a part of the places, so that fast endpoints always find
+a place.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ AT_ONCE_MAX = 16
 SLOW_AT_ONCE_MAX = 8
 TENANT_AT_ONCE_MAX = 2
 ADDRESS_AT_ONCE_MAX = 4
-# Endpoints that one look considers, those first that were tried longest ago.
+# Maximum number of endpoints considered at once, least recently tried first.
 CONSIDERED_MAX = 1_000
 
 
 def is_slow(endpoint: WebhookEndpoint) -> bool:
-    """True for an endpoint whose last answer was slow, and for one that was never tried."""
+    """True for an endpoint whose last response was slow, and for one that was never tried."""
     return endpoint.is_slow or endpoint.tried_at is None
 
 
 def address_of(endpoint: WebhookEndpoint) -> str:
-    """Host and port, in lower case: several endpoints, also of several tenants, may have one address."""
+    """Returns host and port in lower case; several endpoints, even of different tenants, may share one."""
     return urlsplit(endpoint.url).netloc.lower()
 
 
 class Places:
-    """Places for deliveries, and the deliveries that have one. Pure."""
+    """Places for concurrent deliveries, and the deliveries that occupy them. Pure."""
 
     def __init__(self, under_way: Iterable[WebhookEndpoint]) -> None:
         self._endpoints: set[str] = set()
@@ -72,7 +72,7 @@ class Places:
 
 
 def round_robin(endpoints: Iterable[WebhookEndpoint], tenants: Iterable[str]) -> Iterator[WebhookEndpoint]:
-    """The first endpoint of each tenant, in the order of the tenants, then the second of each, and so on. Pure."""
+    """Yields the first endpoint of each tenant in the given order, then the second of each, and so on. Pure."""
     waiting: dict[str, list[WebhookEndpoint]] = {tenant_id: [] for tenant_id in tenants}
     for endpoint in endpoints:
         waiting[endpoint.tenant_id].append(endpoint)
@@ -85,7 +85,7 @@ def round_robin(endpoints: Iterable[WebhookEndpoint], tenants: Iterable[str]) ->
 def take_due(
     now: datetime, lease_until: datetime, under_way: Collection[WebhookEndpoint], *, takes_slow: bool = True
 ) -> list[WebhookDelivery]:
-    """Leases the deliveries that are to be sent now: the oldest one that is due of each chosen endpoint."""
+    """Leases the deliveries to send now: the oldest due one of each chosen endpoint."""
     places = Places(under_way)
     if places.are_taken:
         return []

@@ -1,4 +1,4 @@
-"""Sends the deliveries that are due, several at a time (`choosing` says which), and notes what came of them."""
+"""Sends due deliveries concurrently (`choosing` selects them) and records the results."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ from tenants.second_factor.adapter import cipher
 log = structlog.get_logger(__name__)
 
 LOCK = "webhooks"
-# A run takes no delivery to a slow endpoint after so long, and none at all when those that were under way then have
-# ended: another run follows.
+# After this time a run takes no delivery to a slow endpoint, and after DRAIN_S more none at all; another run follows.
 RUN_S = 5.0
 DRAIN_S = OUTBOUND_DEADLINE_S
-# A run looks for what has become due this often, also while all that is under way is slow.
+# Interval at which a run looks for newly due deliveries, even while all deliveries in progress are slow.
 LOOK_EVERY_S = 0.5
-# A delivery that is taken belongs to its run for so long; a worker that is killed gives it back then.
+# Lease of a delivery: if the worker is killed, the delivery becomes due again after this time.
 LEASE = timedelta(seconds=60)
-# An endpoint that took longer to answer is slow, until it answers faster.
+# An endpoint with a longer response time is slow until it responds faster.
 SLOW_FROM_S = 2.0
 
 
 def deliver(now: datetime) -> int:
-    """Returns the number of tries. One run at a time: slow addresses hold one worker of ours, not each of them."""
+    """Sends due deliveries and returns the number of attempts.
+
+    Only one run is active at a time, so that slow addresses block only one worker.
+    """
     try:
         with only_one(LOCK):
             return _run(now)
@@ -73,8 +75,8 @@ def _try(delivery: WebhookDelivery, now: datetime) -> None:
         began_s = time.monotonic()
         try:
             headers = signing.headers(_secrets(delivery.endpoint), delivery.pk, int(time.time()), body)
-            found = outbound.post(delivery.endpoint.url, body, headers, bytes_max=ANSWER_CHARS_MAX)
-            status, answer = found.status, found.body.decode("utf-8", "replace").replace("\x00", "\ufffd")
+            response = outbound.post(delivery.endpoint.url, body, headers, bytes_max=ANSWER_CHARS_MAX)
+            status, answer = response.status, response.body.decode("utf-8", "replace").replace("\x00", "\ufffd")
         except outbound.OutboundFailed as failure:
             answer = str(failure)
         except InvalidToken:
@@ -93,7 +95,7 @@ def _note_pace(endpoint: WebhookEndpoint, took_s: float) -> None:
 
 @transaction.atomic
 def _note(delivery: WebhookDelivery, status: int | None, answer: str, now: datetime) -> None:
-    """Of an endpoint that was deleted meanwhile nothing is kept."""
+    """Records the result; nothing is recorded if the endpoint was deleted meanwhile."""
     endpoint = WebhookEndpoint.objects.select_for_update().filter(pk=delivery.endpoint_id).first()
     if endpoint is None:
         return
@@ -120,4 +122,4 @@ def _secrets(endpoint: WebhookEndpoint) -> list[str]:
     sealed = [endpoint.secret]
     if endpoint.former_secret and endpoint.former_until is not None and endpoint.former_until > timezone.now():
         sealed.append(endpoint.former_secret)
-    return [cipher().decrypt(each.encode()).decode() for each in sealed]
+    return [cipher().decrypt(secret.encode()).decode() for secret in sealed]

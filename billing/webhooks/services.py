@@ -1,4 +1,4 @@
-"""Writes: endpoints of a tenant, and what they are to be told."""
+"""Writes: webhook endpoints of tenants, and deliveries to them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tenants.second_factor.adapter import cipher
 log = structlog.get_logger(__name__)
 
 ENDPOINTS_PER_TENANT_MAX = 10
-# Waiting for one endpoint; what comes above it is dropped and logged.
+# Maximum number of pending deliveries of one endpoint; further ones are dropped and logged.
 PENDING_PER_ENDPOINT_MAX = 500
 FORMER_SECRET_FOR = timedelta(hours=24)
 DELIVERIES_KEPT_FOR = timedelta(days=30)
@@ -35,7 +35,9 @@ FORGOTTEN_AT_ONCE_MAX = 5_000
 
 @transaction.atomic
 def create_endpoint(*, acting: Actor, url: str) -> tuple[WebhookEndpoint, str]:
-    """The endpoint, and its secret, which is shown once. Raises `QuotaExceeded`, `Conflict`, `Invalid`."""
+    """Creates an endpoint; returns it with its secret, to be shown once. Raises `QuotaExceeded`,
+    `Conflict`, `Invalid`.
+    """
     access.require(acting, Scope.BILLING_WRITE)
     tenant = Tenant.objects.select_for_update().get(pk=access.tenant_of(acting).pk)
     if WebhookEndpoint.objects.filter(tenant=tenant).count() >= ENDPOINTS_PER_TENANT_MAX:
@@ -51,7 +53,7 @@ def create_endpoint(*, acting: Actor, url: str) -> tuple[WebhookEndpoint, str]:
 
 @transaction.atomic
 def change_endpoint(*, acting: Actor, endpoint: WebhookEndpoint, changes: Mapping[str, Any]) -> WebhookEndpoint:
-    """Its address, or whether it is told anything. `endpoint` is locked."""
+    """Changes the address of a locked endpoint, or turns it on or off."""
     access.require(acting, Scope.BILLING_WRITE)
     before = _shown(endpoint)
     if "url" in changes:
@@ -67,7 +69,7 @@ def change_endpoint(*, acting: Actor, endpoint: WebhookEndpoint, changes: Mappin
 
 @transaction.atomic
 def rotate_secret(*, acting: Actor, endpoint: WebhookEndpoint) -> str:
-    """Another secret; the former one signs as well for a day. `endpoint` is locked."""
+    """Creates a new secret of a locked endpoint; the former one also signs for another day."""
     access.require(acting, Scope.BILLING_WRITE)
     secret = signing.new_secret()
     endpoint.former_secret, endpoint.former_until = endpoint.secret, timezone.now() + FORMER_SECRET_FOR
@@ -79,7 +81,7 @@ def rotate_secret(*, acting: Actor, endpoint: WebhookEndpoint) -> str:
 
 @transaction.atomic
 def delete_endpoint(*, acting: Actor, endpoint: WebhookEndpoint) -> None:
-    """With what was delivered to it, and what waits."""
+    """Deletes an endpoint with its deliveries."""
     access.require(acting, Scope.BILLING_WRITE)
     audit.record(acting, "webhook.deleted", endpoint, _shown(endpoint), None)
     endpoint.delete()
@@ -87,7 +89,7 @@ def delete_endpoint(*, acting: Actor, endpoint: WebhookEndpoint) -> None:
 
 @transaction.atomic
 def send_test(*, acting: Actor, endpoint: WebhookEndpoint) -> WebhookDelivery:
-    """Raises `Conflict` while it is turned off, or has very many waiting."""
+    """Creates a test delivery. Raises `Conflict` if the endpoint is turned off or has too many pending deliveries."""
     access.require(acting, Scope.BILLING_WRITE)
     if not endpoint.is_enabled:
         raise Conflict(gettext_noop("The webhook is turned off. Turn it on first."), code="disabled")
@@ -100,7 +102,7 @@ def send_test(*, acting: Actor, endpoint: WebhookEndpoint) -> WebhookDelivery:
 
 @transaction.atomic
 def send_again(*, acting: Actor, delivery: WebhookDelivery) -> WebhookDelivery:
-    """One that is over, under the id it has. Raises `Conflict` while it waits."""
+    """Sends a finished delivery again under the same id. Raises `Conflict` if it is pending."""
     access.require(acting, Scope.BILLING_WRITE)
     if delivery.state == DeliveryState.PENDING:
         raise Conflict(gettext_noop("The delivery waits for its next try already."))
@@ -113,7 +115,7 @@ def send_again(*, acting: Actor, delivery: WebhookDelivery) -> WebhookDelivery:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What one tenant's endpoints are to be told."""
+    """Event to be sent to the endpoints of one tenant."""
 
     tenant: Tenant
     event: WebhookEvent
@@ -121,24 +123,24 @@ class News:
 
 
 def publish(tenant: Tenant, event: WebhookEvent, payload: Mapping[str, Any], now: datetime) -> int:
-    """To every endpoint of the tenant that is turned on; in the caller's transaction, so that what is told is true."""
+    """Queues an event for every enabled endpoint of the tenant, in the caller's transaction."""
     return publish_all([News(tenant, event, payload)], now)
 
 
 def publish_all(news: Sequence[News], now: datetime) -> int:
-    """In the order given, in three queries however many; returns how many deliveries wait because of it."""
-    tenants = {each.tenant.pk for each in news}
+    """Queues events in order with three queries in total; returns the number of new deliveries."""
+    tenants = {event.tenant.pk for event in news}
     endpoints_of: dict[str, list[WebhookEndpoint]] = defaultdict(list)
     for endpoint in WebhookEndpoint.objects.filter(tenant__in=tenants, is_enabled=True).order_by("pk"):
         endpoints_of[endpoint.tenant_id].append(endpoint)
     room = _room([endpoint for endpoints in endpoints_of.values() for endpoint in endpoints])
     dropped: Counter[str] = Counter()
     queued = []
-    for each in news:
-        for endpoint in endpoints_of[each.tenant.pk]:
+    for event in news:
+        for endpoint in endpoints_of[event.tenant.pk]:
             if room[endpoint.pk] > 0:
                 room[endpoint.pk] -= 1
-                queued.append(_delivery(endpoint, each.event, each.payload, now))
+                queued.append(_delivery(endpoint, event.event, event.payload, now))
             else:
                 dropped[endpoint.pk] += 1
     WebhookDelivery.objects.bulk_create(queued)
@@ -148,17 +150,17 @@ def publish_all(news: Sequence[News], now: datetime) -> int:
 
 
 def forget_old(now: datetime) -> int:
-    """What is over since long ago."""
+    """Deletes old finished deliveries."""
     old = WebhookDelivery.objects.exclude(state=DeliveryState.PENDING).filter(created_at__lt=now - DELIVERIES_KEPT_FOR)
-    found = list(old.values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE_MAX])
-    return WebhookDelivery.objects.filter(pk__in=found).delete()[0]
+    ids = list(old.values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE_MAX])
+    return WebhookDelivery.objects.filter(pk__in=ids).delete()[0]
 
 
 def _room(endpoints: Sequence[WebhookEndpoint]) -> dict[str, int]:
-    """How many deliveries may wait for each, beside those that do."""
+    """Returns the number of further deliveries that may wait for each endpoint."""
     waiting = WebhookDelivery.objects.filter(endpoint__in=endpoints, state=DeliveryState.PENDING)
     counts = dict(waiting.order_by().values_list("endpoint").annotate(Count("pk"))) if endpoints else {}
-    return {each.pk: PENDING_PER_ENDPOINT_MAX - counts.get(each.pk, 0) for each in endpoints}
+    return {endpoint.pk: PENDING_PER_ENDPOINT_MAX - counts.get(endpoint.pk, 0) for endpoint in endpoints}
 
 
 def _delivery(

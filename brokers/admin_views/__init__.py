@@ -1,1 +1,1 @@
-"""Pages of the operator panel that are more than a model's."""
+"""Pages of the operator panel beyond those of models."""

@@ -1,4 +1,4 @@
-"""The operator's forms of clusters: to form one, to change one, and to retire one."""
+"""Operator forms for forming, changing and retiring clusters."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ class ClusterForm(ClusterEditForm):
 @page
 @require_http_methods(["GET", "POST"])
 def cluster_add(request: HttpRequest) -> HttpResponse:
-    """A form for one more cluster."""
+    """Shows the form for a new cluster and forms it."""
     form = ClusterForm(request.POST or None)
     if form.is_valid():
         values = dict(form.cleaned_data)
-        # One of each host after the other, so that neighbours in number are on different hosts.
+        # Round robin over hosts, so that brokers with adjacent numbers are on different hosts.
         hosts = [*values.pop("hosts")] * values.pop("brokers_per_host")
         try:
             operation = clusters.add_cluster(acting=acting_operator(request), hosts=hosts, **values)
@@ -107,7 +107,7 @@ def cluster_add(request: HttpRequest) -> HttpResponse:
 @page
 @require_http_methods(["GET", "POST"])
 def cluster_edit(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """A form with what may be changed of a cluster."""
+    """Shows the form with the changeable fields of a cluster and changes it."""
     cluster: Cluster = cluster_or_404(cluster_id)
     back = reverse("admin:brokers_cluster_map", args=[cluster.pk])
     initial = {name: getattr(cluster, name) for name in clusters.CHANGEABLE} | {"zones": " ".join(cluster.zones)}
@@ -132,7 +132,7 @@ def cluster_edit(request: HttpRequest, cluster_id: str) -> HttpResponse:
 @page
 @require_http_methods(["GET", "POST"])
 def cluster_retire(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Confirmation page of a retirement, and its beginning."""
+    """Shows the confirmation page of a retirement and starts it."""
     cluster: Cluster = cluster_or_404(cluster_id)
     back = reverse("admin:brokers_cluster_map", args=[cluster.pk])
     if request.method == "POST":
@@ -155,7 +155,7 @@ def cluster_retire(request: HttpRequest, cluster_id: str) -> HttpResponse:
 
 
 def urls() -> list[URLPattern]:
-    """Below /operator/brokers/cluster/."""
+    """URLs below /operator/brokers/cluster/."""
     return [
         path("add/", cluster_add, name="brokers_cluster_add"),
         path("<str:cluster_id>/edit/", cluster_edit, name="brokers_cluster_edit"),

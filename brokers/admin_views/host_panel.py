@@ -1,4 +1,4 @@
-"""The operator's pages of hosts: one host, a form to add or change one, and its removal."""
+"""Operator pages of hosts: details, forms to add and change, and removal."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ class HostEditForm(HostForm):
 
 
 def host_or_404(host_id: str) -> Any:
-    """A host of the fleet by its id."""
+    """Returns a host of the fleet by id. Raises `Http404`."""
     return get_object_or_404(selectors.hosts(), pk=host_id)
 
 
 @page
 @require_GET
 def host(request: HttpRequest, host_id: str) -> HttpResponse:
-    """A host: its agent, its brokers and their disks."""
+    """Shows a host with its agent, its brokers and their disks."""
     row = host_or_404(host_id)
     brokers = list(selectors.brokers().filter(host=row))
     context = {
@@ -101,7 +101,7 @@ def host(request: HttpRequest, host_id: str) -> HttpResponse:
 @page
 @require_http_methods(["GET", "POST"])
 def host_add(request: HttpRequest) -> HttpResponse:
-    """A form for one more host."""
+    """Shows the form for a new host and adds it."""
     form = HostForm(request.POST or None)
     if form.is_valid():
         try:
@@ -123,7 +123,7 @@ def host_add(request: HttpRequest) -> HttpResponse:
 @page
 @require_http_methods(["GET", "POST"])
 def host_edit(request: HttpRequest, host_id: str) -> HttpResponse:
-    """A form with what a host is."""
+    """Shows the form of a host and changes it."""
     row = host_or_404(host_id)
     initial = {name: getattr(row, name) for name in hosts.CHANGEABLE} | {"data_dirs": "\n".join(row.data_dirs)}
     form = HostEditForm(request.POST or None, initial=initial)
@@ -152,7 +152,7 @@ def host_edit(request: HttpRequest, host_id: str) -> HttpResponse:
 @page
 @require_http_methods(["GET", "POST"])
 def host_remove(request: HttpRequest, host_id: str) -> HttpResponse:
-    """Confirmation page of a removal, and the removal."""
+    """Shows the confirmation page of a removal and removes the host."""
     row: Host = host_or_404(host_id)
     back = reverse("admin:brokers_host_change", args=[row.pk])
     if request.method == "POST":
@@ -174,7 +174,7 @@ def host_remove(request: HttpRequest, host_id: str) -> HttpResponse:
 
 
 def urls() -> list[URLPattern]:
-    """Below /operator/brokers/host/."""
+    """URLs below /operator/brokers/host/."""
     return [
         path("add/", host_add, name="brokers_host_add"),
         path("<str:host_id>/change/", host, name="brokers_host_change"),

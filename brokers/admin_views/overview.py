@@ -1,5 +1,6 @@
-"""The operator's first page: how each cluster is, and what needs a person. It asks no broker: rows, and what the beat
-task was told last.
+"""First page of the operator panel: state of each cluster, and matters that need a person.
+
+It asks no broker: it reads rows, and what the beat task observed last.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ MAY_SEE_MONEY = "billing.view_invoice"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSummary:
-    """A line of the page. `map` is None when nobody has looked for long; `as_of` is when that was, where it is old."""
+    """Row of a cluster. `map` is None without a recent observation; `as_of` is its time if it is old."""
 
     cluster: Cluster
     map: ClusterMap | None
@@ -57,7 +58,7 @@ class ClusterSummary:
 
 
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """What the panel's first page shows beside its frame."""
+    """Returns the context of the panel's first page."""
     now = timezone.now()
     needs = list(interfaces.money_needs.it(now)) if request.user.has_perm(MAY_SEE_MONEY) else []
     summaries: list[ClusterSummary] | None = None
@@ -81,7 +82,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 def overview(
     now: datetime, *, with_instances: bool = True, with_usage: bool = True
 ) -> tuple[list[ClusterSummary], list[Need]]:
-    """Every cluster, and what needs a person, the most urgent first. As many queries for many clusters as for one."""
+    """Returns every cluster, and needs in order of urgency. The number of queries does not depend on the clusters."""
     clusters = list(selectors.clusters()[:OVERVIEW_CLUSTERS_MAX])
     brokers: dict[str, list[Broker]] = defaultdict(list)
     for row in selectors.brokers().filter(cluster__in=clusters):

@@ -1,6 +1,6 @@
-"""The operator's pages of a cluster: its map, its partitions, one more broker, rebalances and rolling restarts.
+"""Operator pages of a cluster: map, partitions, adding a broker, rebalances and rolling restarts.
 
-Pages only show; every act is a POST to a service and comes back to a page with what happened.
+Pages are read-only; every action is a POST to a service, which redirects to a page with the result.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class PaceForm(forms.Form):
 
 
 def page(view: View) -> View:
-    """An operator's page: signed-in staff that may see clusters, and change them where it acts."""
+    """Decorates an operator page: signed-in staff that may view clusters, and change them for actions."""
 
     @functools.wraps(view)
     def run(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -110,7 +110,7 @@ def page(view: View) -> View:
 
 
 def show(request: HttpRequest, template: str, title: str, context: dict[str, Any]) -> HttpResponse:
-    """A page inside the panel's frame."""
+    """Renders a page inside the panel's frame."""
     may_act = request.user.has_perm("brokers.change_cluster")
     may_see_instances = request.user.has_perm(SEE_INSTANCES)
     values = {
@@ -124,12 +124,12 @@ def show(request: HttpRequest, template: str, title: str, context: dict[str, Any
 
 
 def cluster_or_404(cluster_id: str) -> Cluster:
-    """A cluster by its id."""
+    """Returns a cluster by id. Raises `Http404`."""
     return get_object_or_404(selectors.clusters(), pk=cluster_id)
 
 
 def attempt(request: HttpRequest, act: Callable[[], Any], done: str) -> Any:
-    """The act's outcome, told to the operator; None when it was refused."""
+    """Executes an action and shows its result to the operator; None if it was refused."""
     try:
         outcome = act()
     except DomainError as refusal:
@@ -142,7 +142,7 @@ def attempt(request: HttpRequest, act: Callable[[], Any], done: str) -> Any:
 
 
 def refuse_fields(form: forms.Form, refusal: DomainError) -> None:
-    """A refusal of a service, shown at the fields it is about."""
+    """Shows the errors of a service at their fields."""
     for error in refusal.errors:
         name = (error.pointer or "").lstrip("/").split("/")[0]
         form.add_error(name if name in form.fields else None, localized(error.detail))
@@ -177,7 +177,7 @@ def _map_context(cluster: Cluster) -> dict[str, Any]:
 
 
 def steps_of(operation: FleetOperation) -> list[dict[str, Any]]:
-    """Steps of an operation as the page lists them."""
+    """Returns the steps of an operation for the page."""
     return [
         {"label": FleetStep(item["name"]).label, "state": item["state"], "fact": item["fact"]}
         for item in operation.steps
@@ -187,7 +187,7 @@ def steps_of(operation: FleetOperation) -> list[dict[str, Any]]:
 @page
 @require_GET
 def cluster_map(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Is the fleet safe: what is missing, what each broker holds, what is being moved."""
+    """Shows the map: missing replicas, load of each broker, and moves in progress."""
     cluster = cluster_or_404(cluster_id)
     template = "cluster_map_part" if request.headers.get("HX-Request") else "cluster_map"
     return show(request, template, _("Cluster %(name)s") % {"name": cluster.name}, _map_context(cluster))
@@ -196,7 +196,7 @@ def cluster_map(request: HttpRequest, cluster_id: str) -> HttpResponse:
 @page
 @require_GET
 def cluster_partitions(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Partitions by state, a page at a time, out of a broker's picture."""
+    """Shows partitions by state, one page at a time, from the view of one broker."""
     cluster = cluster_or_404(cluster_id)
     state = request.GET.get("state", "under_replicated")
     named = request.GET.get("broker", "")
@@ -222,7 +222,7 @@ def cluster_partitions(request: HttpRequest, cluster_id: str) -> HttpResponse:
 @page
 @require_GET
 def cluster_affected(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Every instance that an incident hits, with its tenant; for whoever may see instances."""
+    """Shows every instance affected by an incident, with its tenant; for users who may view instances."""
     if not request.user.has_perm(SEE_INSTANCES):
         raise PermissionDenied
     cluster = cluster_or_404(cluster_id)
@@ -245,7 +245,7 @@ def cluster_affected(request: HttpRequest, cluster_id: str) -> HttpResponse:
 @page
 @require_http_methods(["GET", "POST"])
 def broker_add(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """One more broker process on a host."""
+    """Adds a broker process on a host."""
     cluster = cluster_or_404(cluster_id)
     form = BrokerForm(request.POST or None)
     if form.is_valid():
@@ -264,7 +264,7 @@ def broker_add(request: HttpRequest, cluster_id: str) -> HttpResponse:
 @page
 @require_POST
 def plan_balance(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """A plan that levels all brokers, to be looked at."""
+    """Plans levelling all brokers, for review."""
     cluster = cluster_or_404(cluster_id)
     made = attempt(
         request, lambda: rebalancing_services.plan_balance(acting=acting_operator(request), cluster=cluster), ""
@@ -277,7 +277,7 @@ def plan_balance(request: HttpRequest, cluster_id: str) -> HttpResponse:
 @page
 @require_POST
 def plan_drain(request: HttpRequest, broker_id: str) -> HttpResponse:
-    """A plan that empties a broker, or goes on without one that is lost, to be looked at."""
+    """Plans to drain a broker, or to continue without a lost one, for review."""
     broker = get_object_or_404(selectors.brokers(), pk=broker_id)
     if request.POST.get("lost") == "yes":
         made = attempt(
@@ -301,7 +301,7 @@ def plan_drain(request: HttpRequest, broker_id: str) -> HttpResponse:
 @page
 @require_GET
 def rebalance(request: HttpRequest, rebalance_id: str) -> HttpResponse:
-    """The plan, before and after, and every move."""
+    """Shows the plan with the shares before and after, and every move."""
     row = get_object_or_404(selectors.rebalances(), pk=rebalance_id)
     wanted = request.GET.get("state", "")
     rows = row.moves.filter(state=wanted) if wanted in ReassignmentState.values else row.moves.all()
@@ -327,12 +327,12 @@ def rebalance(request: HttpRequest, rebalance_id: str) -> HttpResponse:
 
 
 def _left_on(row: Rebalance, number: int) -> int:
-    """Replicas that a plan leaves on a broker that it empties: only those pinned to it, while it runs."""
+    """Returns the number of replicas that remain on a drained broker: those pinned to it, while it runs."""
     return int(row.shares.get("after", {}).get(str(number), {}).get("replicas", 0))
 
 
 def _before_and_after(row: Rebalance) -> list[dict[str, Any]]:
-    """A line per broker; `change` in bytes."""
+    """Returns a row per broker; `change` in bytes."""
     before, after = row.shares.get("before", {}), row.shares.get("after", {})
     nothing = {"replicas": 0, "leaders": 0, "size_bytes": 0}
     numbers = sorted({*before, *after}, key=int)
@@ -345,7 +345,7 @@ def _before_and_after(row: Rebalance) -> list[dict[str, Any]]:
 @page
 @require_POST
 def act_on_rebalance(request: HttpRequest, rebalance_id: str, act: str) -> HttpResponse:
-    """Start, pause, resume, undo or discard. What ends with a broker gone is started by typing its number."""
+    """Starts, pauses, resumes, undoes or discards. Starting a removal requires typing the broker's number."""
     row = get_object_or_404(selectors.rebalances(), pk=rebalance_id)
     service = REBALANCE_ACTS.get(act)
     if service is None:
@@ -362,7 +362,7 @@ def act_on_rebalance(request: HttpRequest, rebalance_id: str, act: str) -> HttpR
 @page
 @require_POST
 def limit_copies(request: HttpRequest, rebalance_id: str) -> HttpResponse:
-    """How fast it copies from here on; nothing is as fast as it can."""
+    """Limits the copy rate from now on; without a value it is unlimited."""
     row = get_object_or_404(selectors.rebalances(), pk=rebalance_id)
     form = PaceForm(request.POST)
     if not form.is_valid():
@@ -385,7 +385,7 @@ def limit_copies(request: HttpRequest, rebalance_id: str) -> HttpResponse:
 @page
 @require_GET
 def confirm_abandon(request: HttpRequest, rebalance_id: str) -> HttpResponse:
-    """What giving it up means, before it is done."""
+    """Shows the consequences of abandoning before it is done."""
     row = get_object_or_404(selectors.rebalances(), pk=rebalance_id)
     context = {"rebalance": row, "cluster": row.cluster}
     return show(request, "abandon", _("Abandon: %(title)s") % {"title": row.title}, context)
@@ -394,7 +394,7 @@ def confirm_abandon(request: HttpRequest, rebalance_id: str) -> HttpResponse:
 @page
 @require_POST
 def start_broker(request: HttpRequest, broker_id: str) -> HttpResponse:
-    """Have a broker that is stopped on purpose run again."""
+    """Starts a broker that was stopped on purpose."""
     broker = get_object_or_404(selectors.brokers(), pk=broker_id)
     attempt(
         request,
@@ -407,7 +407,7 @@ def start_broker(request: HttpRequest, broker_id: str) -> HttpResponse:
 @page
 @require_http_methods(["GET", "POST"])
 def start_rolling_restart(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Every broker once, the next when all is in sync; a page says so first."""
+    """Restarts every broker, the next one when all replicas are in sync, after a confirmation page."""
     cluster = cluster_or_404(cluster_id)
     if request.method == "GET":
         numbers = selectors.running_brokers(cluster).values_list("number", flat=True)
@@ -424,7 +424,7 @@ def start_rolling_restart(request: HttpRequest, cluster_id: str) -> HttpResponse
 @page
 @require_POST
 def act_on_restart(request: HttpRequest, restart_id: str, act: str) -> HttpResponse:
-    """Pause, resume or cancel."""
+    """Pauses, resumes or cancels."""
     row = get_object_or_404(selectors.rolling_restarts(), pk=restart_id)
     service = RESTART_ACTS.get(act)
     if service is None:
@@ -434,7 +434,7 @@ def act_on_restart(request: HttpRequest, restart_id: str, act: str) -> HttpRespo
 
 
 def cluster_urls() -> list[URLPattern]:
-    """Below /operator/brokers/cluster/."""
+    """URLs below /operator/brokers/cluster/."""
     return [
         path("<str:cluster_id>/map/", cluster_map, name="brokers_cluster_map"),
         path("<str:cluster_id>/partitions/", cluster_partitions, name="brokers_cluster_partitions"),
@@ -449,7 +449,7 @@ def cluster_urls() -> list[URLPattern]:
 
 
 def rebalance_urls() -> list[URLPattern]:
-    """Below /operator/brokers/rebalance/."""
+    """URLs below /operator/brokers/rebalance/."""
     return [
         path("<str:rebalance_id>/change/", rebalance, name="brokers_rebalance_change"),
         path("<str:rebalance_id>/abandon/", confirm_abandon, name="brokers_rebalance_abandon"),

@@ -1,7 +1,7 @@
-"""The operator's page of transactions that hang, and its two ways to end one.
+"""Operator page of hanging transactions, and the two ways to end one.
 
-What coordinators know is asked for at once; the partitions are looked through a part at a time, because most clusters
-have many and almost none of them hangs.
+Coordinators are asked immediately; partitions are scanned in parts, because most clusters have many and almost none of
+them hangs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AFTER_CHARS_MAX = 300
 @page
 @require_GET
 def transactions(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Who is past the time-out, and, on demand, what is open although no coordinator knows of it."""
+    """Shows transactions beyond their timeout and, on demand, open ones unknown to every coordinator."""
     cluster = cluster_or_404(cluster_id)
     summaries = "look" in request.GET
     after = request.GET.get("look", "")[:AFTER_CHARS_MAX]
@@ -41,7 +41,7 @@ def transactions(request: HttpRequest, cluster_id: str) -> HttpResponse:
 @page
 @require_POST
 def abort_overdue(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Fence the producer; its transaction is aborted everywhere."""
+    """Fences the producer, which aborts its transaction everywhere."""
     cluster = cluster_or_404(cluster_id)
     named = request.POST.get("id", "")
     attempt(
@@ -55,7 +55,7 @@ def abort_overdue(request: HttpRequest, cluster_id: str) -> HttpResponse:
 @page
 @require_POST
 def abort_orphan(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Write an ABORT marker into one partition."""
+    """Writes an ABORT marker into one partition."""
     cluster = cluster_or_404(cluster_id)
     numbers = {name: request.POST.get(name, "") for name in ("partition", "producer_id", "started_at")}
     if all(text.isascii() and text.isdigit() and len(text) < 20 for text in numbers.values()):
@@ -77,7 +77,7 @@ def abort_orphan(request: HttpRequest, cluster_id: str) -> HttpResponse:
 
 
 def urls() -> list[URLPattern]:
-    """Below /operator/brokers/cluster/."""
+    """URLs below /operator/brokers/cluster/."""
     return [
         path("<str:cluster_id>/transactions/", transactions, name="brokers_transactions"),
         path("<str:cluster_id>/transactions/abort-overdue/", abort_overdue, name="brokers_abort_overdue"),

@@ -1,1 +1,1 @@
-"""The agent of a host: starts, watches, restarts and stops the broker processes that are wanted there."""
+"""Agent of a host: starts, monitors, restarts and stops the wanted broker processes."""

@@ -1,5 +1,6 @@
-"""The certificates of the brokers of one host, towards clients and towards the other processes of the installation:
-made before a broker starts, renewed while it runs. Those of the control plane are renewed beside them.
+"""Certificates of the brokers of one host, for clients and for other processes of the installation.
+
+They are created before a broker starts and renewed while it runs, together with those of the control plane.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from instances.models import Route
 
 log = structlog.get_logger(__name__)
 
-# A route with another host to advertise waits so long for a certificate that names it.
+# Maximum delay until the certificate names a new advertised host of a route.
 LOOKED_AT_EVERY_S: Final = 20.0
 
 
@@ -29,7 +30,7 @@ def file_of(broker: Broker) -> Path:
 
 
 def internal_file_of(broker: Broker) -> Path:
-    """By which the other processes of the installation know it."""
+    """Returns the file of the certificate for other processes of the installation."""
     return settings.INTERNAL_TLS_DIR / _identity(broker).file_name
 
 
@@ -46,14 +47,14 @@ def _name(broker: Broker) -> str:
 
 
 class Renewal:
-    """Looks now and then, and at once for a broker that it has not seen."""
+    """Renews certificates periodically, and immediately for a new broker."""
 
     def __init__(self) -> None:
         self._looked_at_s: float | None = None
         self._known: set[str] = set()
 
     def renew(self, brokers: Iterable[Broker], now_s: float) -> None:
-        """Trouble is told and tried again: brokers go on with what they have."""
+        """Renews due certificates. Failures are logged and retried; brokers keep their certificates meanwhile."""
         wanted = {broker.pk: broker for broker in brokers}
         is_due = self._looked_at_s is None or now_s - self._looked_at_s >= LOOKED_AT_EVERY_S
         if not is_due and self._known.issuperset(wanted):
@@ -73,6 +74,6 @@ class Renewal:
 
 
 def _hosts(broker: Broker) -> list[str]:
-    """Under which its clients know it: the first is that of its host."""
+    """Returns the host names for clients; the first is that of its host."""
     rows = Route.objects.filter(port_leases__broker=broker).exclude(advertised_host="")
     return [broker.host.advertised_host, *sorted(set(rows.values_list("advertised_host", flat=True)))]

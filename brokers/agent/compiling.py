@@ -1,6 +1,6 @@
-"""The compiled modules of a host: made by a process of its own behind the brokers' start (decision 86).
+"""Compilation of a host's modules in a separate process after the brokers' start (decision 86).
 
-Who takes them up, and when, is decided where the cluster is known: `brokers.operations.compiled_uptake`.
+`brokers.operations.compiled_uptake` decides per cluster when brokers start using them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FINAL_STATES: Final = (Build.SWITCHED_OFF, Build.COMPLETE, Build.IMPOSSIBLE, Bui
 
 
 def prospect() -> Note:
-    """What is to be expected on this machine, from what is there."""
+    """Predicts the result of a build on this machine."""
     if os.environ.get(finder.SWITCH) == finder.OFF:
         return _now(Build.SWITCHED_OFF, f"{finder.SWITCH}={finder.OFF}")
     if (build_directory() / COMPLETE).exists():
@@ -53,7 +53,7 @@ class Step(StrEnum):
 
 
 def decide(build: Build, *, are_started: bool, waited_s: float) -> Step:
-    """What is due. A build begins when the host's brokers run and have had time to get ready. Pure."""
+    """Returns the step that is due. A build begins some time after all brokers of the host have started. Pure."""
     if build in FINAL_STATES:
         return Step.NOTHING
     if build is Build.RUNNING:
@@ -62,7 +62,7 @@ def decide(build: Build, *, are_started: bool, waited_s: float) -> Step:
 
 
 class Compiling:
-    """At most one build in the life of an agent; `file` gets the note that brokers tell of."""
+    """Runs at most one build per agent; `file` contains the note that brokers report."""
 
     def __init__(
         self, file: Path, *, command: Sequence[str] = COMMAND, clock: Callable[[], float] = time.monotonic
@@ -75,7 +75,7 @@ class Compiling:
         self.note = notes.NOTHING_KNOWN
 
     def open(self) -> None:
-        """Find out what is to be expected, and have brokers that are started from here on know the file."""
+        """Writes the predicted result, and passes the file to brokers that are started from now on."""
         os.environ[notes.VARIABLE] = str(self._file)
         self._began_s = self._clock()
         self._write(prospect())
@@ -88,7 +88,7 @@ class Compiling:
             self._end(self._child.returncode)
 
     def close(self) -> None:
-        """The agent ends, and takes a build that is not complete along."""
+        """Ends an incomplete build when the agent ends."""
         child, self._child = self._child, None
         if child is None or child.poll() is not None:
             return
@@ -112,7 +112,7 @@ class Compiling:
 
     def _end(self, code: int) -> None:
         result = prospect()
-        if result.build is Build.PENDING:  # it left neither modules nor a log: tried again by the next agent
+        if result.build is Build.PENDING:  # without modules or log: retried by the next agent
             result = _now(Build.IMPOSSIBLE, f"the build ended with code {code}")
         self._child = None
         self._write(result)

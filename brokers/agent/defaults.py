@@ -1,13 +1,13 @@
-"""Broker keys that follow from the cluster: what the operator set for a broker goes before them."""
+"""Broker settings derived from the cluster; settings of the operator have precedence."""
 
 from __future__ import annotations
 
-# As many copies of what coordinators remember as Kafka keeps, where there are so many brokers.
+# Kafka's replication factor of coordinators' topics, if there are enough brokers.
 STATE_REPLICAS_MAX = 3
 
 
 def cluster_defaults(brokers: int) -> dict[str, str]:
-    """For a broker of a cluster that has so many, one that starts included."""
+    """Returns the defaults of a broker in a cluster of this size, including the starting one."""
     replicas = str(max(1, min(brokers, STATE_REPLICAS_MAX)))
     return {
         "offsets.topic.replication.factor": replicas,

@@ -1,10 +1,10 @@
-"""The agent's loop: look at what is wanted on this host, act on each process, note what is seen, sleep until woken.
+"""Loop of the agent: reads the wanted state of its host, acts on each process, records what it observes, and sleeps.
 
-It sleeps in PostgreSQL's LISTEN, so that a restart asked for by an operator begins at once; without a call it looks
-every `AGENT_POLL_S`. With PostgreSQL away it keeps the processes as they are and goes on watching them: who dies is
-started again with the settings of before, and what was seen is written down when PostgreSQL is back.
+It sleeps in PostgreSQL's LISTEN, so that a restart requested by an operator begins immediately; without a notification
+it polls every `AGENT_POLL_S`. While PostgreSQL is unavailable, it keeps the processes as they are and monitors them: a
+dead process is restarted with its previous settings, and observations are written once PostgreSQL is back.
 
-One agent a host: the second would start what the first has started, and end it all when it ends itself.
+Each host has one agent: a second one would start the same processes, and stop them when it ends.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ CommandFor = Callable[[Path], Sequence[str]]
 
 
 class AnotherAgent(Exception):
-    """An agent for this host runs on this machine already."""
+    """An agent for this host is already running on this machine."""
 
 
 def engine_command(settings_file: Path) -> Sequence[str]:
-    """How a broker process is started."""
+    """Returns the command of a broker process."""
     return (sys.executable, "-m", "brokers.engine", "--settings", str(settings_file))
 
 
 def standing_engine_command(settings_file: Path) -> Sequence[str]:
-    """The same, for a process that waits for another one to end."""
+    """Returns the command of a broker process that waits for another one to end."""
     return (*engine_command(settings_file), "--stand-by")
 
 
 @dataclass(slots=True, kw_only=True)
 class Charge:
-    """One broker in the agent's care; instants in monotonic seconds."""
+    """Broker managed by the agent; instants in monotonic seconds."""
 
     process: BrokerProcess
     failures: int = 0
@@ -73,17 +73,18 @@ class Charge:
     done_restarts: int = 0
     is_stopping: bool = False
     stop_by_s: float = 0.0
-    # Of a restart, from before the process is asked to stop until it has stopped.
+    # During a restart, from before the process is asked to stop until it has stopped.
     successor: Successor | None = None
     stand_by_until_s: float = 0.0
     declared: ProcessState | None = field(default=None)
-    # What PostgreSQL has not heard of it yet.
+    # State that is not written to PostgreSQL yet.
     undeclared: dict[str, object] = field(default_factory=dict)
 
 
 class Agent:
-    """Keeps the broker processes of one host as they are wanted. Without a `standing_command_for`, a restart starts
-    the next process when the one before has ended.
+    """Keeps the broker processes of one host in their wanted state.
+
+    Without a `standing_command_for`, a restart starts the next process after the previous one has ended.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class Agent:
         self.must_stop = False
 
     def run(self) -> None:
-        """Until `must_stop`; then every process is asked to stop and waited for. Raises `AnotherAgent`."""
+        """Runs until `must_stop`, then stops every process. Raises `AnotherAgent`."""
         with self._alone():
             if self._compiling is not None:
                 self._compiling.open()
@@ -124,7 +125,7 @@ class Agent:
             self.stop_all()
 
     def reconcile_once(self) -> None:
-        """One round over all brokers of this host."""
+        """Reconciles all brokers of this host once."""
         try:
             self._read_wanted()
         except DatabaseError as error:
@@ -133,7 +134,7 @@ class Agent:
         for broker in self._wanted.values():
             try:
                 self._tend(broker)
-            except OSError as error:  # the directory of one broker is no reason to leave the others alone
+            except OSError as error:  # a failing directory of one broker must not affect others
                 log.warning("agent.trouble", broker_id=broker.number, reason=str(error))
         if self._compiling is not None:
             self._compiling.reconcile_once(are_started=self._are_started())
@@ -145,7 +146,7 @@ class Agent:
         return bool(wanted) and all(self._charges[pk].process.is_running for pk in wanted if pk in self._charges)
 
     def stop_all(self) -> None:
-        """End every process politely, all at once, and the stubborn ones by force."""
+        """Stops every process gracefully and concurrently, and kills those that do not end in time."""
         if self._compiling is not None:
             self._compiling.close()
         for charge in self._charges.values():
@@ -209,7 +210,7 @@ class Agent:
         if act is Act.START:
             self._start(broker, charge)
         elif act is Act.STOP or (charge.is_stopping and charge.process.is_running):
-            # One that was asked to stop is seen to its end, even if it is wanted again meanwhile.
+            # A stopping process is stopped completely, even if it is wanted again meanwhile.
             if charge.is_stopping or self._has_successor(broker, charge, now_s):
                 self._stop(broker, charge, now_s)
         else:
@@ -217,7 +218,7 @@ class Agent:
             if act is Act.WAIT:
                 self._tell(broker.pk, charge, ProcessState.BACKING_OFF, process_pid=None)
             elif not charge.process.is_running and broker.process_state != ProcessState.STOPPED:
-                # It died before it could be asked to stop, and is not wanted any more.
+                # It died before it was asked to stop, and is not wanted any more.
                 self._tell(broker.pk, charge, ProcessState.STOPPED, process_pid=None)
 
     def _take_charge(self, broker: Broker) -> Charge:
@@ -261,14 +262,14 @@ class Agent:
         )
 
     def _note_no_start(self, broker: Broker, charge: Charge, reason: str) -> None:
-        """There is not even a process: a full disk, a directory of somebody else, no memory for one more."""
+        """Records a failed start: a full disk, a foreign directory, or too little memory."""
         charge.failures += 1
         charge.ended_at_s = self._clock()
         log.warning("broker.not_started", broker_id=broker.number, reason=reason)
         self._tell(broker.pk, charge, ProcessState.BACKING_OFF, process_pid=None, process_error=reason[:500])
 
     def _has_successor(self, broker: Broker, charge: Charge, now_s: float) -> bool:
-        """Whether all is ready for the process to be stopped: for a restart another one stands by, or took too long."""
+        """True if the process may be stopped: a restart first waits for a standby process or a timeout."""
         if broker.wanted != WantedState.RUNNING or self._standing_command_for is None:
             _dismiss(charge)
             return True
@@ -276,7 +277,7 @@ class Agent:
             settings_file = charge.process.directory / "settings.json"
             try:
                 charge.successor = charge.process.prepare(self._standing_command_for(settings_file))
-            except OSError as error:  # there is room for one process, not for two
+            except OSError as error:  # not enough memory for two processes
                 log.warning("broker.no_successor", broker_id=broker.number, reason=str(error))
                 return True
             charge.stand_by_until_s = now_s + AGENT_STAND_BY_TIMEOUT_S
@@ -315,7 +316,7 @@ class Agent:
         self._tell(broker.pk, charge, ProcessState.BACKING_OFF, process_pid=None, process_error=last_words)
 
     def _tell(self, broker_id: str, charge: Charge, state: ProcessState, **fields: object) -> None:
-        """Write down what is seen, where it changed."""
+        """Records the observed state if it changed."""
         if charge.declared is state and not (fields.get("process_pid") or fields.get("process_error")):
             return
         if charge.declared is not state:
@@ -335,14 +336,14 @@ class Agent:
             charge.undeclared = {}
 
     def _sleep(self) -> None:
-        """Until somebody calls, a process that is about to do something has done it, or the poll is due."""
+        """Sleeps until a notification, an expected change of a process, or the poll interval."""
         if any(charge.is_stopping or charge.successor for charge in self._charges.values()):
             self._watch()
             return
         try:
             connection.ensure_connection()
             raw = connection.connection
-            if self._listening_on is not raw:  # a connection made anew has forgotten
+            if self._listening_on is not raw:  # a new connection has no LISTEN
                 with connection.cursor() as cursor:
                     cursor.execute(f"LISTEN {AGENT_CHANNEL}")
                 self._listening_on = raw
@@ -354,14 +355,14 @@ class Agent:
             time.sleep(AGENT_POLL_S)
 
     def _watch(self) -> None:
-        """The calls of others wait in PostgreSQL meanwhile."""
+        """Waits for the expected change of a process; notifications meanwhile wait in PostgreSQL."""
         until_s = self._clock() + AGENT_POLL_S
         while self._clock() < until_s and not any(map(_has_news, self._charges.values())):
             time.sleep(AGENT_WATCH_S)
 
 
 def _has_news(charge: Charge) -> bool:
-    """Whether what the agent waits for has happened to a process."""
+    """True if the expected change of a process has happened."""
     if charge.is_stopping:
         return not charge.process.is_running
     successor = charge.successor
@@ -369,14 +370,14 @@ def _has_news(charge: Charge) -> bool:
 
 
 def _dismiss(charge: Charge) -> None:
-    """There is nothing to succeed to any more."""
+    """Ends a standby process that is not needed any more."""
     successor, charge.successor = charge.successor, None
     if successor is not None:
         successor.end()
 
 
 def _apply_settings(broker: Broker, file: Path) -> None:
-    """Write the settings file. With PostgreSQL away the one of the last start serves."""
+    """Writes the settings file. Without PostgreSQL the file of the last start is used."""
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
         process_settings(broker).write(file)
@@ -389,7 +390,7 @@ def _apply_settings(broker: Broker, file: Path) -> None:
 
 
 def process_settings(broker: Broker) -> BrokerProcessSettings:
-    """The settings file of a broker's process."""
+    """Returns the settings of a broker's process."""
     brokers = Broker.objects.filter(cluster=broker.cluster_id, removed_at=None).count()
     own = identity()
     return BrokerProcessSettings(

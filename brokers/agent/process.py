@@ -1,7 +1,7 @@
-"""One broker process: its settings file, its log, its pid file, its start and its end.
+"""Broker process with its settings file, log, and pid file.
 
-A process survives its agent: the next agent finds it by the pid file and takes it over (`adopt`). The pid alone is not
-believed, because pids are used again: the process must also have the birth that was written beside it.
+A process survives its agent: the next agent finds it by the pid file and adopts it. Since pids are reused, the process
+must also have the recorded birth.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BeforeExec = Callable[[], None]
 
 @dataclass(slots=True, kw_only=True)
 class BrokerProcess:
-    """A process with a directory of its own; `command` gets nothing from a shell."""
+    """Process with a directory of its own; `command` is executed without a shell."""
 
     directory: Path
     command: Sequence[str]
@@ -54,7 +54,7 @@ class BrokerProcess:
         return self._adopted.pid if self._adopted is not None else None
 
     def adopt(self) -> bool:
-        """Take over a process that an earlier agent started; False when there is none."""
+        """Adopts a process started by an earlier agent; False if there is none."""
         if not self.pid_file.exists():
             return False
         try:
@@ -68,7 +68,7 @@ class BrokerProcess:
         return True
 
     def start(self) -> None:
-        """Start it, in a session of its own, with its log appended to."""
+        """Starts the process in a session of its own, appending to its log."""
         with self._log() as log:
             child = subprocess.Popen(
                 list(self.command),
@@ -82,19 +82,20 @@ class BrokerProcess:
         self._own(child)
 
     def prepare(self, command: Sequence[str]) -> Successor:
-        """Another process that gets ready beside this one."""
+        """Starts a standby process."""
         with self._log() as log:
             return Successor(command, log, self.before_exec)
 
     def succeed(self, successor: Successor) -> None:
-        """The successor is the process, once the one before has ended. It is written down before it is called, so that
-        the next agent finds it if this one dies in between.
+        """Makes the successor the current process after the previous one has ended.
+
+        It is recorded before it is called, so that the next agent finds it if this one dies in between.
         """
         self._own(successor.child)
         successor.call()
 
     def rotate_log(self) -> None:
-        """While it runs; an adopted process as well."""
+        """Rotates the log of a running process, including an adopted one."""
         rotate(self.log_file)
 
     def _log(self) -> IO[bytes]:
@@ -105,8 +106,9 @@ class BrokerProcess:
         self.note()
 
     def note(self) -> None:
-        """Write down which process it is, in one step. A disk that is full now is tried again by the next call: the
-        process serves all the same, only an agent that comes after this one would not find it.
+        """Records the process atomically. On a full disk the next call retries.
+
+        The process serves nevertheless; only a later agent would not find it.
         """
         if self._child is None or self._is_noted:
             return
@@ -120,18 +122,18 @@ class BrokerProcess:
             draft.write_text(json.dumps(body), encoding="ascii")
             draft.replace(self.pid_file)
         except (OSError, psutil.NoSuchProcess):
-            return  # or it ended while it stood by, which is noticed next
+            return  # the process may have ended while standing by, which is detected next
         self._is_noted = True
 
     def exit_code(self) -> int | None:
-        """None while it runs; else how it ended (0 for an adopted one, whose code nobody can know)."""
+        """Exit code; None while it runs. It is 0 for an adopted process, whose code is unknown."""
         if self._child is not None:
             return self._child.poll()
         try:
             if self._adopted is not None and self._adopted.is_running():
                 return None if self._adopted.status() != psutil.STATUS_ZOMBIE else 0
         except psutil.NoSuchProcess:
-            return 0  # between the two questions
+            return 0  # ended between the two calls
         return 0
 
     @property
@@ -139,11 +141,11 @@ class BrokerProcess:
         return self.pid is not None and self.exit_code() is None
 
     def ask_to_stop(self) -> None:
-        """SIGTERM; the broker flushes and ends within seconds."""
+        """Sends SIGTERM; the broker flushes and ends within seconds."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to its whole session."""
+        """Sends SIGKILL to its whole session."""
         if self.pid is not None and self.is_running:
             try:
                 os.killpg(self.pid, signal.SIGKILL)
@@ -151,7 +153,7 @@ class BrokerProcess:
                 return
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end; False when it still runs."""
+        """Waits for the end; False if it is still running."""
         try:
             if self._child is not None:
                 self._child.wait(timeout_s)
@@ -162,12 +164,12 @@ class BrokerProcess:
         return True
 
     def forget(self) -> None:
-        """The process has ended: nobody is to adopt it."""
+        """Forgets an ended process, so that nobody adopts it."""
         self._child = self._adopted = None
         self.pid_file.unlink(missing_ok=True)
 
     def last_words(self) -> str:
-        """The last line it wrote, for the operator."""
+        """Returns the last line of the log, for the operator."""
         if not self.log_file.exists():
             return ""
         with self.log_file.open("rb") as stream:

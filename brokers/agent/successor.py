@@ -1,7 +1,8 @@
-"""A broker process that waits for another one to end, so that a restart waits for no imports (REP-34, decision 68).
+"""Standby broker process that waits for another one to end, so that a restart does not wait for imports (REP-34,
+decision 68).
 
-It touches nothing before it is called. Whoever started it holds one end of a socket, whose other end is its standard
-input: when that end is gone, called or not, it ends by itself, so that no process waits for an agent that died.
+It has no effects before it is called. Its parent holds one end of a socket whose other end is its standard input: when
+the parent's end closes, it ends, so that no process waits for a dead agent.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from brokers.infra.child_environment import broker_variables
 
 
 class Successor:
-    """One that was started and not called yet."""
+    """Standby process that was not called yet."""
 
     def __init__(self, command: Sequence[str], log: IO[bytes], before_exec: Callable[[], None] | None = None) -> None:
         self._channel, theirs = socket.socketpair()
@@ -39,7 +40,7 @@ class Successor:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has nothing more to do before it is called."""
+        """True if it has finished its preparation."""
         if len(self._said) < len(STANDS_BY):
             try:
                 self._said += self._channel.recv(len(STANDS_BY))
@@ -50,17 +51,17 @@ class Successor:
         return self._said == STANDS_BY
 
     def call(self) -> subprocess.Popen[bytes]:
-        """It goes on, as soon as it is ready. Gives back the process, which is the caller's from here on."""
+        """Makes it continue as soon as it is ready. Returns the process, which the caller now owns."""
         try:
             self._channel.sendall(CALLED)
         except OSError:
-            return self.child  # it ended, and whoever watches it will see that
+            return self.child  # it ended, which its monitor will detect
         finally:
             self._channel.close()
         return self.child
 
     def end(self) -> None:
-        """It is not needed."""
+        """Ends a process that is not needed."""
         self._channel.close()
         self.child.kill()
         self.child.wait()

@@ -1,4 +1,4 @@
-"""What to do about one process, decided from what is wanted and what is seen. Pure: the clock is handed in."""
+"""Decision about one process from wanted and observed state. Pure: the clock is a parameter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One broker as the agent knows it; instants in monotonic seconds."""
+    """Observed state of one broker; instants in monotonic seconds."""
 
     is_wanted: bool
     is_running: bool
@@ -28,7 +28,7 @@ class Seen:
 
 
 def decide(seen: Seen, now_s: float) -> Act:
-    """The one act due. A process that runs with an old restart count is stopped; the next look starts it again."""
+    """Returns the action that is due. A process with an old restart count is stopped; the next call starts it again."""
     if seen.is_running:
         if not seen.is_wanted or seen.wanted_restarts != seen.done_restarts:
             return Act.STOP
@@ -41,12 +41,12 @@ def decide(seen: Seen, now_s: float) -> Act:
 
 
 def backoff_s(failures: int) -> float:
-    """How long to wait before starting a process that ended this often in a row: 0, then doubling up to a limit."""
+    """Returns the delay before restarting a process that ended this often in a row: 0, then doubling up to a limit."""
     if failures <= 0:
         return 0.0
     return min(AGENT_BACKOFF_MAX_S, AGENT_BACKOFF_MIN_S * 2 ** min(failures - 1, 20))
 
 
 def failures_after_end(failures: int, ran_for_s: float) -> int:
-    """The count after an unwanted end: a process that ran long enough begins a fresh count."""
+    """Returns the count of failures after an unwanted end; a process that ran long enough restarts the count."""
     return 1 if ran_for_s >= AGENT_STABLE_AFTER_S else failures + 1

@@ -1,1 +1,1 @@
-"""The fleet over REST, for operators."""
+"""REST API of the fleet, for operators."""

@@ -1,4 +1,4 @@
-"""`OperatorView`: the base of what only operators reach."""
+"""Base class `OperatorView` of resources for operators."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tenants.errors import PermissionDenied
 
 
 class OperatorView(ApiView):
-    """As in the operator panel: staff that may see clusters read, and staff that may change them act."""
+    """View with the permissions of the operator panel: staff that may view or change clusters."""
 
     tag = "Operator"
 
     @property
     def actor(self) -> Actor:
-        """In no tenant, as in the panel: an audit row about the fleet is for nobody in the tenant of the token."""
+        """Actor without a tenant, as in the panel: audit rows about the fleet do not belong to the token's tenant."""
         return replace(super().actor, tenant=None)
 
     def run_endpoint(self, declared: Endpoint, handle: Callable[[], Response]) -> Response:

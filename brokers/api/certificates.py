@@ -1,6 +1,6 @@
-"""The certificate of the installation's authority, which clients of TLS routes are given.
+"""Certificate of the installation's CA, for clients of TLS routes.
 
-It is a file, for `curl` and trust stores: no token, and not a part of the schema.
+It is a file for `curl` and trust stores: it needs no token and is not part of the schema.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MEDIA_TYPE = "application/x-pem-file"
 
 @require_safe
 def ca_certificate(request: HttpRequest) -> HttpResponse:
-    """It is no secret: every broker shows that it is signed by it, and who needs it has no token yet."""
+    """Returns the CA certificate without authentication: it is public, and clients have no token yet."""
     try:
         pem = (settings.TLS_DIR / CA_FILE).read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""Clusters: formed, changed and retired; the map of one, and its partitions page by page."""
+"""REST resources of clusters: forming, changing and retiring; the map of one, and its partitions."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class CountsOut(serializers.Serializer):
     topics = serializers.IntegerField()
     partitions = serializers.IntegerField()
     replicas = serializers.IntegerField()
-    under_replicated = serializers.IntegerField(help_text="Partitions that miss a replica.")
+    under_replicated = serializers.IntegerField(help_text="Partitions with a replica out of sync.")
     offline = serializers.IntegerField(help_text="Partitions without a leader.")
     under_min_isr = serializers.IntegerField(help_text="Partitions that refuse acks=all.")
     moving = serializers.IntegerField(help_text="Partitions whose replicas are being moved.")
 
 
 class BrokerSummaryOut(serializers.Serializer):
-    """A broker in the map; figures are null while nobody can tell them."""
+    """Broker in the map; figures are null while they are unknown."""
 
     id = serializers.CharField(source="row.pk")
     number = serializers.IntegerField()
@@ -70,7 +70,7 @@ class ClusterMapOut(serializers.Serializer):
     cluster = serializers.SerializerMethodField()
     controller = serializers.IntegerField(help_text="Broker number; -1 = none.")
     is_checking = serializers.BooleanField(
-        help_text="A broker was lost and the controller has not acted on it yet: `counts` are those of before."
+        help_text="A broker was lost and the controller has not reacted yet: `counts` are outdated."
     )
     counts = serializers.SerializerMethodField()
     brokers = BrokerSummaryOut(many=True)
@@ -97,7 +97,7 @@ class PartitionQuery(StrictSerializer):
 
 
 class ClusterPartitionOut(serializers.Serializer):
-    """A partition under its internal name."""
+    """Partition with its internal name."""
 
     topic = serializers.CharField()
     partition = serializers.IntegerField()
@@ -156,15 +156,15 @@ class ClusterPatch(_ClusterFields):
 class ClusterCollection(OperatorView):
     @endpoint("list_clusters", Scope.OPERATOR, page=ClusterOut)
     def get(self, request: Request) -> Response:
-        """List clusters, retired ones left out."""
+        """List clusters, except retired ones."""
         return self.page(selectors.clusters(), ClusterOut, order=("name", "id"))
 
     @endpoint("add_cluster", Scope.OPERATOR, body=ClusterIn, returns=FleetOperationOut, status=202, errors=(404, 409))
     def post(self, request: Request) -> Response:
         """Form a cluster.
 
-        It is `forming` until its brokers answer and have elected a controller; follow the operation at `Location`.
-        Instances are placed on it from then on. A dry run says which brokers it would have, with their hosts.
+        It is `forming` until its brokers answer and have elected a controller; follow the operation at `Location`. From
+        then on instances are placed on it. A dry run returns the brokers that it would have, with their hosts.
         """
         body = dict(self.body)
         wanted = body.pop("host_ids", [])
@@ -181,14 +181,14 @@ class ClusterCollection(OperatorView):
 class ClusterResource(OperatorView):
     @endpoint("get_cluster", Scope.OPERATOR, returns=ClusterMapOut)
     def get(self, request: Request, cluster_id: str) -> Response:
-        """Read the map of a cluster: brokers, leaders, and what is missing."""
+        """Read the map of a cluster: brokers, leaders, and missing replicas."""
         return self.one(cluster_overview.cluster_map(fetch(selectors.clusters(), pk=cluster_id)), ClusterMapOut)
 
     @endpoint("change_cluster", Scope.OPERATOR, body=ClusterPatch, returns=ClusterOut, match=True, errors=(404, 409))
     def patch(self, request: Request, cluster_id: str) -> Response:
-        """Rename a cluster, have it take instances or not, or change its bounds.
+        """Rename a cluster, set whether it accepts instances, or change its bounds.
 
-        What is placed on it stays. Moving its instances elsewhere is not a part of it.
+        Instances that are placed on it are not moved.
         """
         row = fetch(selectors.active_clusters(), lock=True, pk=cluster_id)
         self.require_match(row)
@@ -197,10 +197,10 @@ class ClusterResource(OperatorView):
 
     @endpoint("retire_cluster", Scope.OPERATOR, returns=FleetOperationOut, status=202, match=True, errors=(404, 409))
     def delete(self, request: Request, cluster_id: str) -> Response:
-        """Retire a cluster that has no instances; there is no way back.
+        """Retire a cluster that has no instances; this cannot be undone.
 
-        Usage and audit are read to the end, then its brokers stop and are removed, and its documents go. Follow the
-        operation at `Location`.
+        Usage and audit are read to the end, then its brokers stop and are removed, and its documents are deleted.
+        Follow the operation at `Location`.
         """
         row = fetch(selectors.active_clusters(), lock=True, pk=cluster_id)
         self.require_match(row)

@@ -1,4 +1,4 @@
-"""Operations on clusters, to be followed."""
+"""REST resources of operations on clusters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from tenants.ids import ID_CHARS_MAX
 
 
 class FleetOperationOut(serializers.ModelSerializer[FleetOperation]):
-    """A slow act on a cluster. Ask again until `state` is succeeded or failed; in a dry run the ids are null."""
+    """Long-running operation on a cluster. Poll it until `state` is succeeded or failed; in a dry run the
+    ids are null.
+    """
 
     id = serializers.CharField(allow_null=True)
     type = serializers.ChoiceField(choices=FleetOperationType.choices)
@@ -52,7 +54,7 @@ class FleetOperationQuery(StrictSerializer):
 
 
 def accepted(view: OperatorView, operation: FleetOperation) -> Response:
-    """202 with an operation to follow."""
+    """Returns 202 with the address of an operation."""
     location = f"{API_ROOT}/operator/operations/{operation.pk}"
     return view.one(operation, FleetOperationOut, status=202, location=location)
 
@@ -60,7 +62,7 @@ def accepted(view: OperatorView, operation: FleetOperation) -> Response:
 class FleetOperationCollection(OperatorView):
     @endpoint("list_fleet_operations", Scope.OPERATOR, query=FleetOperationQuery, page=FleetOperationOut)
     def get(self, request: Request) -> Response:
-        """List operations on clusters, the latest first."""
+        """List operations on clusters, latest first."""
         rows = selectors.fleet_operations()
         for name in ("cluster_id", "state"):
             if name in self.query:

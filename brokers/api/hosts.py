@@ -1,4 +1,4 @@
-"""Hosts of the fleet: added, changed and removed."""
+"""REST resources of hosts of the fleet."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class DiskOut(serializers.Serializer):
 
 
 class HostDetailOut(HostOut):
-    """A host with its checks, its brokers, and the disks that they said last."""
+    """Host with its checks, its brokers, and their last reported disks."""
 
     checked_at = serializers.DateTimeField(allow_null=True, help_text="When its agent made `checks`.")
     checks = serializers.SerializerMethodField()
@@ -158,9 +158,9 @@ class HostCollection(OperatorView):
 
     @endpoint("add_host", Scope.OPERATOR, body=HostIn, returns=HostOut, status=201, errors=(409,))
     def post(self, request: Request) -> Response:
-        """Add a host. `agent_command` of the answer is what to run there.
+        """Add a host. `agent_command` in the response is the command to run there.
 
-        Two hosts with one address may not have a port in common.
+        Two hosts with one address must not share ports.
         """
         made = hosts.add_host(acting=self.actor, **self.body)
         row = fetch(selectors.hosts(), pk=made.pk)
@@ -177,8 +177,8 @@ class HostResource(OperatorView):
     def patch(self, request: Request, host_id: str) -> Response:
         """Change a host.
 
-        Where brokers listen is changed while it has none, the advertised host and ports of instances while nobody uses
-        them. Directories are those of brokers that are added later.
+        Listen addresses can be changed while it has no brokers, the advertised host and tenant ports while they are
+        unused. Directories apply to brokers that are added later.
         """
         row = hosts.locked_host(host_id)
         self.require_match(row)
@@ -187,7 +187,7 @@ class HostResource(OperatorView):
 
     @endpoint("remove_host", Scope.OPERATOR, status=204, match=True, errors=(404, 409))
     def delete(self, request: Request, host_id: str) -> Response:
-        """Remove a host that has no brokers. Stop its agent then."""
+        """Remove a host without brokers. Stop its agent afterwards."""
         row = hosts.locked_host(host_id)
         self.require_match(row)
         hosts.remove_host(acting=self.actor, host=row)

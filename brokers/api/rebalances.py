@@ -1,4 +1,4 @@
-"""Rebalances: a plan is made and shown, then started, paused, resumed or undone."""
+"""REST resources of rebalances: planned and reviewed, then started, paused, resumed or undone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _copy_mb_s(**more: Any) -> Integer:
 
 
 class RebalanceIn(StrictSerializer):
-    """`drain` and `loss` take `broker_id`, `balance` takes `cluster_id`."""
+    """Plan of a rebalance. `drain` and `loss` need `broker_id`, `balance` needs `cluster_id`."""
 
     kind = Choice(choices=RebalanceKind.values)
     cluster_id = Text(max_length=ID_CHARS_MAX, required=False)
@@ -130,17 +130,17 @@ class ReassignmentQuery(StrictSerializer):
 class RebalanceCollection(OperatorView):
     @endpoint("list_rebalances", Scope.OPERATOR, page=RebalanceOut)
     def get(self, request: Request) -> Response:
-        """List rebalances, the latest first."""
+        """List rebalances, latest first."""
         return self.page(selectors.rebalances(), RebalanceOut, order=("-created_at", "id"))
 
     @endpoint(
         "plan_rebalance", Scope.OPERATOR, body=RebalanceIn, returns=RebalanceOut, status=201, errors=(404, 409, 503)
     )
     def post(self, request: Request) -> Response:
-        """Plan to empty a broker, to remove one that is lost, or to level all of a cluster.
+        """Plan to drain a broker, to remove a lost one, or to level a cluster.
 
-        Nothing moves before the plan is started. A dry run shows the plan and does not keep it. A `loss` is of a broker
-        that is gone for good: nothing is copied from it, and `losses` lists what nobody else has.
+        Nothing moves before the plan is started. A dry run shows the plan without storing it. A `loss` is about a
+        broker that is permanently lost: nothing is copied from it, and `losses` lists data that no other broker has.
         """
         at_once = self.body["moves_at_once"]
         if self.body["kind"] == RebalanceKind.DRAIN:
@@ -174,16 +174,16 @@ class RebalanceCollection(OperatorView):
 class RebalanceResource(OperatorView):
     @endpoint("get_rebalance", Scope.OPERATOR, returns=RebalanceOut)
     def get(self, request: Request, rebalance_id: str) -> Response:
-        """Read a rebalance: the plan, and how far it is."""
+        """Read a rebalance with its plan and progress."""
         return self.one(fetch(selectors.rebalances(), pk=rebalance_id), RebalanceOut)
 
     @endpoint(
         "update_rebalance", Scope.OPERATOR, body=RebalancePatch, returns=RebalanceOut, match=True, errors=(404, 409)
     )
     def patch(self, request: Request, rebalance_id: str) -> Response:
-        """Let it copy faster or slower, also while it runs.
+        """Change the copy rate of a rebalance, also while it runs.
 
-        A plan that is under way takes it over within a second, and what is being copied with it.
+        A running rebalance applies it within a second, also to copies in progress.
         """
         result = fetch(selectors.rebalances(), lock=True, pk=rebalance_id)
         self.require_match(result)
@@ -204,10 +204,10 @@ class DrainIn(StrictSerializer):
 class BrokerDrain(OperatorView):
     @endpoint("drain_broker", Scope.OPERATOR, body=DrainIn, returns=RebalanceOut, status=202, errors=(404, 409, 503))
     def post(self, request: Request, broker_id: str) -> Response:
-        """Move everything off a broker, and remove it then if asked.
+        """Move everything off a broker, and optionally remove it afterwards.
 
-        It is a rebalance that is planned and started in one call: follow it, pause it or undo it at `Location`. A dry
-        run shows the plan. Refused where the other brokers have no place or no room for it.
+        This plans and starts a rebalance in one call: follow, pause or undo it at `Location`. A dry run shows the plan.
+        Refused if the other brokers have no room for it.
         """
         broker = fetch(selectors.brokers(), pk=broker_id)
         row = services.plan_drain(
@@ -234,7 +234,7 @@ class RebalanceReassignments(OperatorView):
 
 
 class _Act(OperatorView):
-    """An act on a rebalance."""
+    """Action on a rebalance."""
 
     def act(self, rebalance_id: str, service: Any, **more: Any) -> Response:
         result = service(acting=self.actor, rebalance=fetch(selectors.rebalances(), pk=rebalance_id), **more)
@@ -244,9 +244,9 @@ class _Act(OperatorView):
 class RebalanceStart(_Act):
     @endpoint("start_rebalance", Scope.OPERATOR, body=StartIn, returns=RebalanceOut, status=202, errors=(404, 409, 503))
     def post(self, request: Request, rebalance_id: str) -> Response:
-        """Carry out a plan; one at a time in a cluster.
+        """Start a plan; a cluster runs one at a time.
 
-        The removal of a lost broker is confirmed with its number, and cannot be undone.
+        The removal of a lost broker must be confirmed with its number, and cannot be undone.
         """
         return self.act(rebalance_id, services.start, confirmed=self.body.get("confirm_broker"))
 
@@ -254,30 +254,30 @@ class RebalanceStart(_Act):
 class RebalancePause(_Act):
     @endpoint("pause_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
     def post(self, request: Request, rebalance_id: str) -> Response:
-        """Begin no further move; what is being copied is copied to its end."""
+        """Pause a rebalance: no further move begins; running copies are completed."""
         return self.act(rebalance_id, services.pause)
 
 
 class RebalanceResume(_Act):
     @endpoint("resume_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
     def post(self, request: Request, rebalance_id: str) -> Response:
-        """Go on after a pause."""
+        """Resume a paused rebalance."""
         return self.act(rebalance_id, services.resume)
 
 
 class RebalanceUndo(_Act):
     @endpoint("undo_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
     def post(self, request: Request, rebalance_id: str) -> Response:
-        """Call off what runs and move back what was moved."""
+        """Cancel running moves and move everything back."""
         return self.act(rebalance_id, services.undo)
 
 
 class RebalanceAbandon(_Act):
     @endpoint("abandon_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
     def post(self, request: Request, rebalance_id: str) -> Response:
-        """Give it up where it is: what runs is called off, what was moved stays.
+        """Abandon a rebalance: running moves are cancelled, completed moves stay.
 
-        For one, or its way back, that waits for a broker that does not come back.
+        Use it if the rebalance, or undoing it, waits for a broker that does not come back.
         """
         return self.act(rebalance_id, services.abandon)
 
@@ -285,5 +285,5 @@ class RebalanceAbandon(_Act):
 class RebalanceDiscard(_Act):
     @endpoint("discard_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
     def post(self, request: Request, rebalance_id: str) -> Response:
-        """Drop a plan that was not started."""
+        """Discard a plan that was not started."""
         return self.act(rebalance_id, services.discard)

@@ -1,4 +1,4 @@
-"""Rolling restarts: one broker after the other, each when everything is in sync."""
+"""REST resources of rolling restarts: brokers are restarted one by one, each when everything is in sync."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RollingRestartOut(serializers.ModelSerializer[RollingRestart]):
 class RollingRestartCollection(OperatorView):
     @endpoint("list_rolling_restarts", Scope.OPERATOR, page=RollingRestartOut)
     def get(self, request: Request) -> Response:
-        """List rolling restarts, the latest first."""
+        """List rolling restarts, latest first."""
         return self.page(selectors.rolling_restarts(), RollingRestartOut, order=("-created_at", "id"))
 
     @endpoint(
@@ -57,7 +57,7 @@ class RollingRestartCollection(OperatorView):
 class RollingRestartResource(OperatorView):
     @endpoint("get_rolling_restart", Scope.OPERATOR, returns=RollingRestartOut)
     def get(self, request: Request, restart_id: str) -> Response:
-        """Read a rolling restart: which broker it is at, and what it waits for."""
+        """Read a rolling restart with the current broker and what it waits for."""
         return self.one(fetch(selectors.rolling_restarts(), pk=restart_id), RollingRestartOut)
 
 
@@ -69,21 +69,21 @@ class _Act(OperatorView):
 class RollingRestartPause(_Act):
     @endpoint("pause_rolling_restart", Scope.OPERATOR, returns=RollingRestartOut, status=202, errors=(409,))
     def post(self, request: Request, restart_id: str) -> Response:
-        """Take no further broker down."""
+        """Pause a rolling restart: no further broker is stopped."""
         return self.act(restart_id, rolling_restart.pause)
 
 
 class RollingRestartResume(_Act):
     @endpoint("resume_rolling_restart", Scope.OPERATOR, returns=RollingRestartOut, status=202, errors=(409,))
     def post(self, request: Request, restart_id: str) -> Response:
-        """Go on after a pause."""
+        """Resume a paused rolling restart."""
         return self.act(restart_id, rolling_restart.resume)
 
 
 class RollingRestartCancel(_Act):
     @endpoint("cancel_rolling_restart", Scope.OPERATOR, returns=RollingRestartOut, status=202, errors=(409,))
     def post(self, request: Request, restart_id: str) -> Response:
-        """End it; a broker that is restarting comes back by itself."""
+        """Cancel a rolling restart; a restarting broker comes back by itself."""
         return self.act(restart_id, rolling_restart.cancel)
 
 

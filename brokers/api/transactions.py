@@ -1,4 +1,6 @@
-"""Transactions that hang, over REST: those past their time-out, those no coordinator knows of, and their end."""
+"""REST resources of hanging transactions: those beyond their timeout, those unknown to coordinators, and
+aborting them.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ PARTITION_MAX = 2**31 - 1
 
 
 class PlaceOut(serializers.Serializer):
-    """A partition under its internal name."""
+    """Partition with its internal name."""
 
     topic = serializers.CharField()
     partition = serializers.IntegerField()
 
 
 class OverdueOut(serializers.Serializer):
-    """A transaction open for longer than its time-out allows."""
+    """Transaction that is open longer than its timeout."""
 
     id = serializers.CharField(help_text="Internal transactional id.")
     instance_id = serializers.CharField(allow_null=True)
@@ -48,7 +50,7 @@ class OverdueOut(serializers.Serializer):
 
 
 class OrphanOut(PlaceOut):
-    """A transaction open on a partition that no coordinator has in one."""
+    """Open transaction on a partition that no coordinator knows."""
 
     topic = serializers.CharField(source="producer.topic")
     partition = serializers.IntegerField(source="producer.partition")
@@ -74,7 +76,7 @@ class ScanQuery(StrictSerializer):
 
 
 class ScanOut(serializers.Serializer):
-    """A part of the cluster's partitions looked through."""
+    """Result of scanning a part of the cluster's partitions."""
 
     items = OrphanOut(many=True, source="rows")
     looked_at = serializers.IntegerField(help_text="Partitions.")
@@ -89,7 +91,9 @@ class ScanOut(serializers.Serializer):
 
 
 class AbortIn(StrictSerializer):
-    """Either `id` (past its time-out) or the partition, its producer and first offset (no coordinator knows of it)."""
+    """Transaction to abort: either `id` (beyond its timeout) or partition, producer and first offset (unknown to
+    coordinators).
+    """
 
     id = Text(required=False, max_length=NAME_CHARS_MAX)
     topic = Text(required=False, max_length=AFTER_CHARS_MAX)
@@ -101,14 +105,14 @@ class AbortIn(StrictSerializer):
 class OverdueTransactions(OperatorView):
     @endpoint("list_overdue_transactions", Scope.OPERATOR, returns=OverdueListOut, errors=(503,))
     def get(self, request: Request, cluster_id: str) -> Response:
-        """List transactions that are open for longer than their time-out, the oldest first."""
+        """List transactions that are open longer than their timeout, oldest first."""
         return self.one(hanging.overdue(fetch(selectors.clusters(), pk=cluster_id)), OverdueListOut)
 
 
 class OrphanTransactions(OperatorView):
     @endpoint("list_orphan_transactions", Scope.OPERATOR, query=ScanQuery, returns=ScanOut, errors=(503,))
     def get(self, request: Request, cluster_id: str) -> Response:
-        """Look through partitions for transactions that no coordinator knows of, a part at a time."""
+        """Scan partitions for transactions unknown to coordinators, a part at a time."""
         cluster = fetch(selectors.clusters(), pk=cluster_id)
         return self.one(hanging.scan(cluster, after=self.query.get("after", "")), ScanOut)
 
@@ -116,10 +120,10 @@ class OrphanTransactions(OperatorView):
 class TransactionAbort(OperatorView):
     @endpoint("abort_transaction", Scope.OPERATOR, body=AbortIn, status=204, errors=(409, 503))
     def post(self, request: Request, cluster_id: str) -> Response:
-        """Abort a transaction that hangs.
+        """Abort a hanging transaction.
 
-        By `id`, its producer is fenced and its coordinator aborts it. By partition, an ABORT marker is written into
-        that partition alone. What does not hang is refused.
+        With `id`, its producer is fenced and its coordinator aborts it. With a partition, an ABORT marker is written
+        into that partition only. Transactions that do not hang are refused.
         """
         cluster = fetch(selectors.clusters(), pk=cluster_id)
         place = {name: self.body.get(name) for name in ("topic", "partition", "producer_id", "first_offset")}

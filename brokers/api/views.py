@@ -1,4 +1,4 @@
-"""Brokers and placements as lists; a broker is added and restarted."""
+"""REST resources of brokers and placements; brokers can be added and restarted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RoomOut(serializers.Serializer):
     sold_bandwidth_mb_s = serializers.IntegerField()
     sold_storage_gb = serializers.IntegerField()
     instances = serializers.IntegerField()
-    sold_partitions = serializers.IntegerField(help_text="What these instances together may have.")
+    sold_partitions = serializers.IntegerField(help_text="Maximum number of partitions of these instances together.")
 
 
 class ClusterOut(serializers.ModelSerializer[Cluster]):
@@ -47,7 +47,9 @@ class ClusterOut(serializers.ModelSerializer[Cluster]):
         child=serializers.CharField(), help_text="Its brokers are on hosts there; empty = all."
     )
     made_for = serializers.CharField(
-        source="reserved_for_id", allow_null=True, help_text="The dedicated instance it was made for by itself."
+        source="reserved_for_id",
+        allow_null=True,
+        help_text="Dedicated instance for which it was created automatically.",
     )
     room = serializers.SerializerMethodField()
 
@@ -67,7 +69,7 @@ class BrokerOut(serializers.ModelSerializer[Broker]):
     cluster_id = serializers.CharField()
     host = serializers.CharField(source="host.name")
     health = serializers.SerializerMethodField()
-    status = serializers.DictField(source="observed", help_text="What the broker last said of itself.")
+    status = serializers.DictField(source="observed", help_text="Last status reported by the broker.")
 
     class Meta:
         model = Broker
@@ -126,7 +128,7 @@ class PlacementOut(serializers.Serializer):
     bandwidth_mb_s = serializers.IntegerField()
     storage_gb = serializers.IntegerField()
     placed_at = serializers.DateTimeField()
-    reasons = PlacementReasonOut(many=True, help_text="What each cluster had for it then, the chosen one first.")
+    reasons = PlacementReasonOut(many=True, help_text="Evaluation of each cluster at that time, the chosen one first.")
 
 
 class BrokerCollection(OperatorView):
@@ -163,7 +165,7 @@ class BrokerRestart(OperatorView):
 class BrokerStart(OperatorView):
     @endpoint("start_broker", Scope.OPERATOR, returns=BrokerOut, status=202, errors=(409,))
     def post(self, request: Request, broker_id: str) -> Response:
-        """Start a broker that is stopped on purpose, after its removal was abandoned."""
+        """Start a broker that was stopped on purpose, after its removal was abandoned."""
         result: Any = services.start_broker(acting=self.actor, broker=fetch(selectors.brokers(), pk=broker_id))
         return self.one(result, BrokerOut, status=202, location=f"{API_ROOT}/operator/brokers/{result.pk}")
 
@@ -171,5 +173,5 @@ class BrokerStart(OperatorView):
 class PlacementCollection(OperatorView):
     @endpoint("list_placements", Scope.OPERATOR, page=PlacementOut)
     def get(self, request: Request) -> Response:
-        """List where instances live."""
+        """List the placements of instances."""
         return self.page(selectors.placements(), PlacementOut, order=("cluster_id", "instance_id"))

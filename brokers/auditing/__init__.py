@@ -1,1 +1,1 @@
-"""What brokers write down of their clients' administration, on its way into the tenants' audit logs."""
+"""Transfer of audit events about clients' administration from brokers into the tenants' audit logs."""

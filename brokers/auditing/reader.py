@@ -1,7 +1,7 @@
-"""Reads what brokers wrote down of their clients' administration, and makes rows of the audit log of it.
+"""Reads audit events that brokers wrote about clients' administration, and converts them to rows of the audit log.
 
-Each event counts once: rows and the offsets up to which they go are one transaction (as decision 10 has it of usage).
-Whoever reads holds a lock of its cluster.
+Each event counts once: rows and offsets are written in one transaction (like usage, decision 10). A reader holds the
+lock of its cluster.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tenants.models import AuditEntry
 
 log = structlog.get_logger(__name__)
 
-# A backlog is worked off in bounded rounds; a task gives up its turn after so many.
+# A backlog is processed in bounded rounds; a task ends after this many.
 ROUNDS_PER_TASK_MAX: Final = 20
 
 
 def read_everywhere() -> int:
-    """All clusters; how many events were new. One whose brokers do not answer keeps no other waiting."""
+    """Reads all clusters and returns the number of new events. An unreachable cluster does not delay the others."""
     count = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("audit.cluster_failed", cluster_id=cluster.pk):
@@ -48,7 +48,7 @@ def read_everywhere() -> int:
 
 
 def begin_anew(cluster_id: str, partition: int) -> None:
-    """The log of a partition is about to be made anew: it is read from its beginning."""
+    """Forgets the offset of a partition whose log is about to be recreated, so that it is read from the start."""
     AuditOffset.objects.filter(cluster_id=cluster_id, partition=partition).delete()
 
 
@@ -63,7 +63,7 @@ def _catch_up(cluster: Cluster) -> int:
             break
         fetched = source.fetch(brokers, led, _positions(cluster, led))
         count += _apply(cluster, brokers, fetched)
-        # Those that have more, or were set to where they begin.
+        # Partitions that have more records, or were reset to their start.
         led = {
             partition: led[partition]
             for partition, one in fetched.items()
@@ -113,7 +113,7 @@ def _write(fetched: Fetched, row: AuditOffset) -> int:
 
 
 def _known(ids: set[str]) -> set[str]:
-    """Of these events, those that have rows. Asked only after a log had been cut: the table has no index for it."""
+    """Returns the ids that have rows. Used only after a log was truncated, because the table has no index for it."""
     if not ids:
         return set()
     rows = AuditEntry.objects.filter(actor_kind=ActorKind.CLIENT, request_id__in=ids)
@@ -121,8 +121,10 @@ def _known(ids: set[str]) -> set[str]:
 
 
 def _set_to_beginning(cluster: Cluster, brokers: Mapping[int, Target], partition: int) -> None:
-    """The log does not hold the next offset: events were deleted by their age or size before they were read, or the log
-    lost its end in a crash, and events with rows may be read again.
+    """Resets the offset of a partition whose log does not contain it.
+
+    Either events were deleted by retention before they were read, or the log was truncated in a crash, and events with
+    rows may be read again.
     """
     found = source.bounds(brokers, partition)
     if found is None:

@@ -1,4 +1,4 @@
-"""An audit event of a broker as rows of the tenant's audit log. Pure but for the classes of the rows."""
+"""Conversion of a broker's audit event to rows of the tenant's audit log. Pure except for the row classes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SEVERAL_USERS: Final = "several"
 LABEL_CHARS_MAX: Final = 254
 ACTION_CHARS_MAX: Final = 64
 REQUEST_ID_CHARS_MAX: Final = 64
-# PostgreSQL has no text with U+0000, and no half of a pair of surrogates.
+# PostgreSQL text cannot contain U+0000 or unpaired surrogates.
 _NO_NUL: Final = str.maketrans({"\x00": "\N{REPLACEMENT CHARACTER}"})
 
 
 def rows_of(event: AuditEvent, instance: Instance) -> list[AuditEntry]:
-    """One row a thing, and one that tells how many more there were."""
+    """Returns one row per object, and one with the number of omitted objects."""
     context = _context(event)
     rows = [_row(event, instance, item, context) for item in event.items]
     if event.more and event.items:
@@ -38,7 +38,7 @@ def rows_of(event: AuditEvent, instance: Instance) -> list[AuditEntry]:
 
 
 def clean(value: Any) -> Any:
-    """As a column can hold it."""
+    """Returns a value that a JSON column can store."""
     if isinstance(value, str):
         return value.translate(_NO_NUL).encode("utf-8", "replace").decode()
     if isinstance(value, Mapping):
@@ -76,7 +76,7 @@ def _label(user: str) -> str:
 
 
 def _ref(instance: Instance, kind: str, name: str) -> tuple[str, str]:
-    """As the rows of what people did name the same thing."""
+    """Returns the reference that rows about people's actions use for the same object."""
     if not name:
         return "instance", instance.pk
     match kind:

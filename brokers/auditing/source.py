@@ -1,4 +1,4 @@
-"""The audit topic of a cluster, read by Fetch from the brokers that lead its partitions."""
+"""Audit topic of a cluster, read by Fetch from the leaders of its partitions."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ log = structlog.get_logger(__name__)
 FETCH_VERSION: Final = 12
 OFFSET_OUT_OF_RANGE: Final = 1
 EARLIEST, LATEST = -2, -1
-# Of one partition in one answer.
+# Maximum bytes of one partition in one response.
 FETCH_BYTES_MAX: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """Of one partition: its events with their offsets, what to read next, and the end of the log. `is_out_of_range`:
-    the log does not hold the offset that was asked for.
+    """Result for one partition: events with offsets, the next offset, and the end of the log.
+
+    `is_out_of_range` means that the log does not contain the requested offset.
     """
 
     events: tuple[tuple[int, AuditEvent], ...] = ()
@@ -41,15 +42,19 @@ class Fetched:
 
 
 def leaders(brokers: Mapping[int, Target]) -> dict[int, int]:
-    """Partition to the broker that leads it, of those that are led. Raises `Unavailable` when no broker answers."""
+    """Returns the leader by partition, for partitions with a leader. Raises `Unavailable` if no broker answers."""
     (topic,) = first_answer(brokers.values(), lambda: metadata([AUDIT_TOPIC])).topics
     if topic.error_code:
         return {}
-    return {one.partition_index: one.leader_id for one in topic.partitions if one.leader_id != NO_LEADER}
+    return {
+        partition.partition_index: partition.leader_id
+        for partition in topic.partitions
+        if partition.leader_id != NO_LEADER
+    }
 
 
 def fetch(brokers: Mapping[int, Target], led: Mapping[int, int], positions: Mapping[int, int]) -> dict[int, Fetched]:
-    """What lies from `positions` on, at most so much. Partitions of brokers that do not answer are not there."""
+    """Fetches a bounded amount of events from `positions` on. Partitions of silent brokers are absent."""
     by_leader: dict[int, dict[int, int]] = defaultdict(dict)
     for partition, offset in positions.items():
         by_leader[led[partition]][partition] = offset
@@ -57,17 +62,17 @@ def fetch(brokers: Mapping[int, Target], led: Mapping[int, int], positions: Mapp
     result = {}
     for _, answer in scatter(by_target(brokers, requests)).answers:
         for topic in answer.responses if not answer.error_code else ():
-            for one in topic.partitions:
-                if one.error_code == OFFSET_OUT_OF_RANGE:
-                    result[one.partition_index] = Fetched(is_out_of_range=True)
-                elif not one.error_code:
-                    position = positions[one.partition_index]
-                    result[one.partition_index] = _fetched(one.partition_index, position, one)
+            for partition in topic.partitions:
+                if partition.error_code == OFFSET_OUT_OF_RANGE:
+                    result[partition.partition_index] = Fetched(is_out_of_range=True)
+                elif not partition.error_code:
+                    position = positions[partition.partition_index]
+                    result[partition.partition_index] = _fetched(partition.partition_index, position, partition)
     return result
 
 
 def bounds(brokers: Mapping[int, Target], partition: int) -> tuple[int, int] | None:
-    """First and next offset of a partition; None if its leader does not say."""
+    """Returns first and next offset of a partition; None if its leader does not answer."""
     place = (AUDIT_TOPIC, partition)
     first = bounds_at(brokers, [place], EARLIEST).get(place)
     end = bounds_at(brokers, [place], LATEST).get(place)
@@ -111,13 +116,13 @@ def _fetched(partition: int, position: int, answer: Any) -> Fetched:
         try:
             events.append((offset, AuditEvent.from_json(value or b"")))
         except ValueError as error:
-            # It will not become one: the others do not wait for it.
+            # It stays malformed: it must not block the events after it.
             log.error("audit.malformed", partition=partition, offset=offset, reason=str(error)[:200])
     return Fetched(events=tuple(events), next_offset=next_offset, end_offset=answer.high_watermark)
 
 
 def _records(data: bytes) -> Iterator[tuple[int, bytes | None]]:
-    """The whole batches of an answer; the last one may be cut."""
+    """Yields the records of complete batches; the last batch may be truncated."""
     records = MemoryRecords(data)
     try:
         while records.has_next():

@@ -1,6 +1,5 @@
-"""The admin client to the data plane: Kafka calls over the internal listener, as the instance's owner or as the
-cluster.
+"""Admin client of the data plane: Kafka requests over the internal listener, as the instance's owner or the cluster.
 
-One plain socket per (process, cluster, identity), with kafka-python's message classes: a librdkafka client would keep
-several threads and connections for each instance, in every web worker.
+It uses one plain socket per (process, cluster, identity) with kafka-python's message classes: a librdkafka client would
+keep several threads and connections for each instance in every web worker.
 """

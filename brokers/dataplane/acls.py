@@ -1,4 +1,6 @@
-"""The port `instances.acls.interfaces.acl_admin_client`: by DescribeAcls, CreateAcls and DeleteAcls (KIP-290)."""
+"""Implementation of `instances.acls.interfaces.acl_admin_client` by DescribeAcls, CreateAcls and DeleteAcls
+(KIP-290).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from instances.acls.interfaces import AccessDecision, AccessQuestion, AclFilter,
 from instances.acls.words import ANY, MATCH
 from tenants.errors import OutcomeUnknown
 
-# With the resource type `user`.
+# Version with the resource type `user`.
 VERSION: Final = 3
 ANY_NUMBER: Final = 1
 MATCH_NUMBER: Final = 2
@@ -35,7 +37,7 @@ Kind = TypeVar("Kind", bound=IntEnum)
 
 
 class AclAdminClient:
-    """See `instances.acls.interfaces.AclAdminClient`."""
+    """Implements `instances.acls.interfaces.AclAdminClient`."""
 
     def rules(self, instance_id: str, wanted: AclFilter) -> Sequence[AclRule]:
         answer = ask_any(instance_id, lambda: DescribeAclsRequest(**_filter(wanted), version=VERSION))
@@ -58,7 +60,7 @@ class AclAdminClient:
         matching = [entry for result in answer.filter_results for entry in result.matching_acls]
         _require_all(matching)
         if may_be_done and not matching:
-            raise OutcomeUnknown  # the try before may have taken them
+            raise OutcomeUnknown  # an earlier attempt may have deleted them
         return sorted({_rule(one.resource_type, one.resource_name, one.pattern_type, one) for one in matching})
 
     def decide(
@@ -83,7 +85,7 @@ class AclAdminClient:
 
 
 def documents_of(rules: Iterable[AclRule]) -> list[AclDocument]:
-    """The same rules as the brokers keep them."""
+    """Returns the rules in the form in which brokers store them."""
     return [
         AclDocument(pattern=pattern, entries=frozenset(_entry_of(rule) for rule in own))
         for pattern, own in groupby(sorted(rules), key=_pattern_of)

@@ -1,4 +1,4 @@
-"""Which broker to ask, as whom, and what its refusals mean for the caller of a service."""
+"""Choice of broker and identity for requests, and the meaning of their errors for callers of services."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tenants.errors import (
     Unavailable,
 )
 
-# Kafka error code -> (class, our stable code). What is not here is our fault or the world's, and answers 503.
+# Kafka error code -> (class, our stable code). Other errors are internal or environmental, and answer 503.
 MEANINGS: dict[int, tuple[type[DomainError], str]] = {
     3: (NotFound, "not_found"),
     10: (Invalid, "message_too_large"),
@@ -61,7 +61,7 @@ NO_ANSWER = "No broker of the instance answers at the moment. Nothing is lost."
 
 @cache
 def _links(_pid: int) -> Links:
-    """Links of this process: a fork starts with none."""
+    """Returns the links of this process; a forked process starts with none."""
     return Links(ADMIN_CLIENT_CONNECTIONS_MAX)
 
 
@@ -70,12 +70,12 @@ def links() -> Links:
 
 
 def ask_as_instance(instance_id: str, request: Any, **options: Any) -> Any:
-    """The answer to one request, seen as the instance's owner. Raises `Unavailable` when no broker answers."""
+    """Sends one request as the instance's owner. Raises `Unavailable` if no broker answers."""
     return ask(cluster_of(instance_id), instance_id, request, **options)
 
 
 def cluster_of(instance_id: str) -> Cluster:
-    """Where an instance lives. Raises `Conflict` while it lives nowhere."""
+    """Returns the cluster of an instance. Raises `Conflict` while it has none."""
     placed = Placement.objects.select_related("cluster").filter(instance_id=instance_id).first()
     if placed is None:
         raise Conflict("The instance has no brokers.", code="instance_not_reachable")
@@ -83,15 +83,16 @@ def cluster_of(instance_id: str) -> Cluster:
 
 
 def ask_as_cluster(cluster: Cluster, request: Any, **options: Any) -> Any:
-    """The answer to one request under internal names."""
+    """Sends one request with internal names."""
     return ask(cluster, CLUSTER_USER, request, **options)
 
 
 def ask(cluster: Cluster, username: str, request: Any, *, broker: int | None = None, **options: Any) -> Any:
-    """Ask one broker, or any: an idle link first, then brokers in turn until one answers, silent ones last.
+    """Sends a request to one broker, or any: an idle link first, then brokers in turn until one answers, silent ones
+    last.
 
-    For what writes; `scatter.ask_any` reads. A link that has died while idle costs a second try. Requests here may be
-    repeated: creating what exists and deleting what is gone are answers, not damage.
+    This is for writes; `scatter.ask_any` is for reads. A link that died while idle costs a second attempt. All requests
+    here may be repeated: creating an existing or deleting a missing object gives an error, not damage.
     """
     answer, lost, _ = _in_turn(cluster, username, request, broker, options)
     if answer is None:
@@ -100,9 +101,10 @@ def ask(cluster: Cluster, username: str, request: Any, *, broker: int | None = N
 
 
 def change(instance_id: str, request: Any) -> tuple[Any, bool]:
-    """As `ask_as_instance`, for what a tenant asked to change: the answer, and whether a try before may have done it.
+    """Sends a change requested by a tenant as the instance's owner.
 
-    Raises `OutcomeUnknown` where nobody answers and somebody has the request, else `Unavailable`.
+    Returns the answer, and True if an earlier attempt may have been executed. Raises `OutcomeUnknown` if nobody answers
+    and a broker got the request, otherwise `Unavailable`.
     """
     answer, lost, may_be_done = _in_turn(cluster_of(instance_id), instance_id, request, None, {})
     if answer is not None:
@@ -113,7 +115,7 @@ def change(instance_id: str, request: Any) -> tuple[Any, bool]:
 def _in_turn(
     cluster: Cluster, username: str, request: Any, broker: int | None, options: dict[str, Any]
 ) -> tuple[Any, LinkDown | None, bool]:
-    """The answer or None, what was wrong with those who gave none, and whether one of them has the request."""
+    """Returns the answer or None, the failure of the others, and True if one of them got the request."""
     key = (cluster.pk, username, broker)
     idle = links().take(key)
     if idle is not None and (unresponsive_brokers.holds(idle.address) or not idle.is_alive):
@@ -150,13 +152,13 @@ def _brokers(cluster: Cluster, broker: int | None) -> Iterable[Broker]:
 
 
 def require_ok(error_code: int, message: str | None = None) -> None:
-    """Raise what a Kafka error means; the message is the broker's, already under the tenant's names."""
+    """Raises the meaning of a Kafka error; the broker's message already uses the tenant's names."""
     if error_code:
         raise meaning_of(error_code, message)
 
 
 def meaning_of(error_code: int, message: str | None = None) -> DomainError:
-    """What a Kafka error other than 0 means."""
+    """Returns the meaning of a Kafka error other than 0."""
     kind = for_code(error_code)
     detail = (message or kind.description or kind.__name__).strip()
     meaning = MEANINGS.get(error_code)

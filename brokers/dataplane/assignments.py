@@ -1,7 +1,7 @@
-"""What a group's leader assigned to a member, out of the bytes clients exchange through the coordinator. Pure.
+"""Parsing of member assignments, which clients exchange through the group coordinator. Pure.
 
 Consumer protocol, versions 0 to 3: int16 version, array of (topic, array of int32 partitions), user data. The bytes
-are the clients' own (CKA-18), so anything may stand there: what does not parse is not known, never an error.
+come from clients (CKA-18) and may be arbitrary: an unparsable assignment is unknown, not an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class _Unreadable(Exception):
 
 
 def decode_assignment(raw: bytes) -> tuple[tuple[str, int], ...] | None:
-    """Topics and partitions by name and index; None when the bytes are something else. Empty bytes assign nothing."""
+    """Returns topics and partitions; None for an unknown format. Empty bytes assign nothing."""
     if not raw:
         return ()
     try:
@@ -48,7 +48,7 @@ def _read(raw: bytes) -> tuple[tuple[str, int], ...]:
 
 
 def _count(raw: bytes, at: int, least_bytes: int) -> tuple[int, int]:
-    """The length of an array whose elements take at least so many bytes, and where they begin."""
+    """Returns the length of an array whose elements take at least `least_bytes`, and where they begin."""
     (count,) = _INT32.unpack_from(raw, at)
     at += _INT32.size
     if count < 0 or count * least_bytes > len(raw) - at:

@@ -1,4 +1,6 @@
-"""The port `quotas.interfaces.client_quotas`: by DescribeClientQuotas and AlterClientQuotas (QUO-71, QUO-72)."""
+"""Implementation of `quotas.interfaces.client_quotas` by DescribeClientQuotas and AlterClientQuotas
+(QUO-71, QUO-72).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ ANY_NAME = 2
 
 
 class QuotaAdminClient:
-    """See `quotas.interfaces.ClientQuotaAdminClient`."""
+    """Implements `quotas.interfaces.ClientQuotaAdminClient`."""
 
     def describe(self, instance_id: str) -> Sequence[ClientQuota]:
         entries = _described(instance_id)
@@ -49,7 +51,7 @@ class QuotaAdminClient:
 def _alter(
     instance_id: str, parts: Mapping[str, str | None], limits: Mapping[str, float | None], validate_only: bool
 ) -> None:
-    """`parts` of the entity by kind, None being the default."""
+    """Sets limits of an entity; `parts` are its names by kind, None for the default."""
     kind = AlterClientQuotasRequest.EntryData
     entity = [kind.EntityData(entity_type=name, entity_name=part) for name, part in parts.items()]
     ops = [
@@ -64,7 +66,7 @@ def _alter(
 
 
 def _described(instance_id: str, *kinds: str) -> Sequence[Any]:
-    """Entries with exactly these kinds of parts; without any: all."""
+    """Returns entries with exactly these kinds of parts; without any, all entries."""
     component = DescribeClientQuotasRequest.ComponentData
     components = [component(entity_type=kind, match_type=ANY_NAME, match=None) for kind in kinds]
     answer = ask_any(

@@ -1,7 +1,7 @@
-"""The cluster as operators see it, under internal names: who holds what, moving replicas, passing leadership on.
+"""Cluster with internal names for operators: replicas, reassignments, leader elections and sizes.
 
-As the cluster's own user by Metadata, AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders and
-DescribeLogDirs (REP-31, REP-32).
+Requests are sent as the cluster's own user: Metadata, AlterPartitionReassignments, ListPartitionReassignments,
+ElectLeaders and DescribeLogDirs (REP-31, REP-32).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ELECTION_NOT_NEEDED = 84
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionView:
-    """Broker ids; `leader` -1 = none at the moment."""
+    """Partition with broker ids; a `leader` of -1 means that there is none at the moment."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -45,7 +45,7 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """One broker's picture: who lives, the partitions asked for, and which of the topics asked for are not there."""
+    """View of one broker: live brokers, requested partitions, and requested topics that do not exist."""
 
     brokers: frozenset[int]
     controller: int
@@ -56,7 +56,7 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ongoing:
-    """A reassignment under way; `replicas` holds both the adding and the removing ones."""
+    """Reassignment in progress; `replicas` includes adding and removing ones."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -73,20 +73,23 @@ class Ongoing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSize:
-    """What one broker holds of a partition, and how many messages it is behind its leader."""
+    """Size of a replica on one broker, and its lag behind the leader in messages."""
 
     size_bytes: int
     lag: int
 
 
 class ClusterAdminClient:
-    """All calls raise `tenants.errors.Unavailable` when no broker answers; a refusal of one partition is an answer."""
+    """Client of a cluster. All methods raise `tenants.errors.Unavailable` if no broker answers.
+
+    A refusal of one partition is part of the result.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def view(self, topics: Iterable[str] | None = None) -> ClusterView:
-        """The named topics, or all of them."""
+        """Returns the view of the named topics, or of all."""
         named = None if topics is None else sorted(set(topics))
         answer = ask_as_cluster(self._cluster, metadata(named))
         return ClusterView(
@@ -105,9 +108,9 @@ class ClusterAdminClient:
         )
 
     def reassign(self, targets: Mapping[PartitionKey, Sequence[int] | None]) -> dict[PartitionKey, str]:
-        """Begin moves; None cancels the one under way. Returns what was refused, with the broker's reason.
+        """Starts reassignments; None cancels a running one. Returns refused partitions with the broker's reason.
 
-        Asking for what is so already, and cancelling what does not run, is no refusal.
+        Requesting the current state, or cancelling a reassignment that does not run, is not refused.
         """
         if not targets:
             return {}
@@ -138,7 +141,7 @@ class ClusterAdminClient:
         }
 
     def reassignments(self) -> dict[PartitionKey, Ongoing]:
-        """All moves under way."""
+        """Returns all reassignments in progress."""
         request = ListPartitionReassignmentsRequest(
             timeout_ms=TIMEOUT_MS, topics=None, version=LIST_REASSIGNMENTS_VERSION
         )
@@ -155,12 +158,14 @@ class ClusterAdminClient:
         }
 
     def elect_preferred(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, str]:
-        """Make the first replica of each lead (REP-31). Returns what was refused."""
+        """Makes the first replica of each partition its leader (REP-31). Returns refused partitions."""
         return self._elect(PREFERRED, keys)
 
     def elect_unclean(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, str]:
-        """Make the first replica that lives lead each of these, which have no leader, and give up what it does not have
-        (REP-28); who was in sync and lives goes first. Returns what was refused.
+        """Makes a live replica the leader of each partition without leader, losing records that it does not have
+        (REP-28).
+
+        Live in-sync replicas have precedence. Returns refused partitions.
         """
         return self._elect(UNCLEAN, keys)
 
@@ -182,7 +187,7 @@ class ClusterAdminClient:
         }
 
     def replica_sizes(self, broker: int, keys: Iterable[PartitionKey] | None = None) -> dict[PartitionKey, ReplicaSize]:
-        """What one broker holds of some partitions, or of all."""
+        """Returns the sizes of some replicas of one broker, or of all."""
         kind = DescribeLogDirsRequest.DescribableLogDirTopic
         wanted = None if keys is None else [kind(topic=t, partitions=p) for t, p in _by_topic(keys).items()]
         request = DescribeLogDirsRequest(topics=wanted, version=DESCRIBE_LOG_DIRS_VERSION)

@@ -1,7 +1,7 @@
-"""Who coordinates a group or a transactional id, and which answers a moment changes.
+"""Coordinators of groups and transactional ids, and the retriable errors of requests to them.
 
-The coordinator is asked for as the cluster, under the internal name: as the instance, FindCoordinator may name one of
-the instance's own brokers, which only passes calls on. What is asked of it is asked as the instance's owner.
+The coordinator is looked up as the cluster with the internal name: for the instance, FindCoordinator may name one of
+the instance's own brokers, which only forwards. Requests to it are sent as the instance's owner.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ TROUBLES = {
 
 
 def find(cluster: Cluster, kind: int, internal_ids: Sequence[str]) -> dict[str, int]:
-    """Internal id -> broker number; missing where there is no coordinator at the moment.
+    """Returns broker numbers by internal id; ids without a coordinator at the moment are missing.
 
-    Raises `Unavailable` when no broker answers.
+    Raises `Unavailable` if no broker answers.
     """
     if not internal_ids:
         return {}
@@ -48,13 +48,13 @@ def find(cluster: Cluster, kind: int, internal_ids: Sequence[str]) -> dict[str, 
 
 
 def of_instance(cluster: Cluster, instance_id: str, kind: int, ids: Sequence[str]) -> dict[str, int]:
-    """The tenant's id -> broker number."""
+    """Returns broker numbers by the tenant's id."""
     internal = {internal_scoped(instance_id, item): item for item in ids}
     return {internal[key]: number for key, number in find(cluster, kind, list(internal)).items() if key in internal}
 
 
 def by_broker(ids: Mapping[str, int]) -> dict[int, list[str]]:
-    """Broker number -> what it coordinates."""
+    """Groups ids by broker number."""
     result: dict[int, list[str]] = {}
     for item, number in sorted(ids.items()):
         result.setdefault(number, []).append(item)
@@ -70,9 +70,9 @@ def ask_coordinator(
     *,
     passing: frozenset[int] = PASSING,
 ) -> Any:
-    """The answer of the coordinator of one id, as the instance's owner, found and asked again while it moves.
+    """Sends a request to the coordinator of one id as the instance's owner, and retries while it moves.
 
-    `error_of` reads the error that concerns the coordinator itself. Raises what is left when patience ends.
+    `error_of` returns the coordinator's error in an answer. Raises the remaining error after the time limit.
     """
     cluster = cluster_of(instance_id)
     return ask_until_complete(
@@ -88,7 +88,7 @@ def ask_coordinator(
 
 def ask_until_complete(
     cluster: Cluster,
-    asked: Mapping[int, Target],
+    brokers: Mapping[int, Target],
     kind: int,
     internal_id: str,
     make: Callable[[], Any],
@@ -96,15 +96,15 @@ def ask_until_complete(
     *,
     passing: frozenset[int] = PASSING,
 ) -> Any:
-    """As `ask_coordinator`, entering as whoever `asked` says.
+    """Sends a request like `ask_coordinator`, with the identities of `asked`.
 
-    Raises `OutcomeUnknown` when patience ends and a coordinator that has not answered may have the request.
+    Raises `OutcomeUnknown` after the time limit if a coordinator that has not answered may have the request.
     """
     ends_s = time.monotonic() + COORDINATOR_PATIENCE_S
     error_code = NOT_AVAILABLE
     may_be_done = False
     while True:
-        target = asked.get(_coordinator(cluster, kind, internal_id, may_be_done))
+        target = brokers.get(_coordinator(cluster, kind, internal_id, may_be_done))
         if target is not None:
             result = scatter([(target, make())], is_write=True)
             may_be_done = may_be_done or result.may_be_done
@@ -125,7 +125,7 @@ def ask_until_complete(
 
 
 def _coordinator(cluster: Cluster, kind: int, internal_id: str, may_be_done: bool) -> int:
-    """The broker's number, -1 where there is none. Raises `OutcomeUnknown` or `Unavailable` when no broker answers."""
+    """Returns the broker's number, -1 without one. Raises `OutcomeUnknown` or `Unavailable` if no broker answers."""
     try:
         return find(cluster, kind, [internal_id]).get(internal_id, -1)
     except Unavailable as error:

@@ -1,8 +1,8 @@
-"""The port `instances.groups.interfaces.group_admin_client`: ListGroups of every broker, DescribeGroups of
+"""Implementation of `instances.groups.interfaces.group_admin_client`: ListGroups of every broker, DescribeGroups of
 coordinators.
 
-What pages poll is kept for a moment and shared by all web workers, so that brokers are asked once however many people
-look. A write forgets what was kept of its group.
+Results that pages poll are cached briefly and shared by all web workers, so that the load of brokers does not depend on
+the number of viewers. A write invalidates the cache of its group.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ LIST_GROUPS_VERSION = 4
 DESCRIBE_GROUPS_VERSION = 5
 DELETE_GROUPS_VERSION = 2
 CONSUMER = "consumer"
-NO_SUCH_GROUP = frozenset({GROUP_NOT_FOUND, INVALID_GROUP})  # a name that no group may have is one of none
+NO_SUCH_GROUP = frozenset({GROUP_NOT_FOUND, INVALID_GROUP})  # a name that no group may have does not exist
 
 
 class Groups:
-    """See `instances.groups.interfaces.GroupAdminClient`."""
+    """Implements `instances.groups.interfaces.GroupAdminClient`."""
 
     def groups(self, instance_id: str) -> GroupList:
         key = f"groups:{instance_id}:list"
@@ -96,7 +96,7 @@ class Groups:
 
         try:
             code = error_of(coordinators.ask_coordinator(instance_id, GROUP, group, make, error_of))
-            # Gone after another try: the one before was carried out, and its answer came too late.
+            # Missing after another attempt: the earlier one was executed, and its answer came too late.
             if code != GROUP_NOT_FOUND or tries == 1:
                 require_ok(code, NOT_EMPTY_WORDS if code == NON_EMPTY_GROUP else None)
         finally:
@@ -190,7 +190,7 @@ def _take_offsets(answer: Any, found: dict[str, tuple[Committed, ...]], troubles
 
 
 def _trouble(one: str, placements: Mapping[str, int], troubles: Mapping[str, str], *, known: bool) -> str:
-    """Why a part of a group is not known, in words that follow "not known:"."""
+    """Returns why a part of a group is unknown, in words that follow "not known:"."""
     if known:
         return ""
     if one in troubles:

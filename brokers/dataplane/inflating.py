@@ -1,4 +1,4 @@
-"""Compressed record data, inflated within a limit: a small batch must not fill the memory of a web process. Pure."""
+"""Decompression of record data within a limit, so that a small batch cannot fill the memory of a web process. Pure."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ LZ4_HEADER_BYTES: Final = 7  # without the length of the content
 LZ4_CONTENT_LENGTH: Final = 0x08
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES: Final = 16
-# Writers put a kilobyte and more into a block.
+# Writers use blocks of at least a kilobyte.
 SNAPPY_BLOCK_BYTES_MIN: Final = 1_024
 _LENGTH = struct.Struct(">i")
 
 
 class Damaged(ValueError):
-    """The bytes are not what their codec writes."""
+    """The bytes are invalid for their codec."""
 
 
 class TooLarge(ValueError):
-    """The data inflates to more than the limit."""
+    """The decompressed data exceeds the limit."""
 
 
 def inflate(codec: int, data: memoryview, bytes_max: int) -> bytes:
-    """Returns the inflated data. Raises `Damaged` and `TooLarge`."""
+    """Returns the decompressed data. Raises `Damaged` and `TooLarge`."""
     inflater = _INFLATERS.get(codec)
     if inflater is None:
         raise Damaged(f"there is no codec {codec}")
@@ -99,7 +99,7 @@ def _lz4(data: memoryview, bytes_max: int) -> bytes:
 
 
 def with_right_checksum(frame: bytes) -> bytes:
-    """Returns an lz4 frame of message format 0, whose writers computed the checksum of its header over too much."""
+    """Corrects an lz4 frame of message format 0, whose writers computed the header checksum over too many bytes."""
     if len(frame) < LZ4_HEADER_BYTES:
         return frame
     at = LZ4_HEADER_BYTES - 1 + (8 if frame[4] & LZ4_CONTENT_LENGTH else 0)

@@ -1,4 +1,4 @@
-"""What the lags of many groups are made of, asked under internal names: a few requests a broker for a whole cluster."""
+"""Data for the lags of many groups with internal names, in a few requests per broker for a whole cluster."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from instances.naming import internal_topic, split_internal
 
 
 class ClusterLags:
-    """Groups of all instances of a cluster. Who does not answer is left out. Raises `Unavailable` when nobody does."""
+    """Groups of all instances of a cluster. Silent brokers are omitted. Raises `Unavailable` if no broker answers."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._targets = targets(cluster, CLUSTER_USER)
 
     def group_ids(self) -> list[str]:
-        """Internal ids of the groups of instances, in order."""
+        """Returns the internal ids of instances' groups, sorted."""
         asked = [
             (target, ListGroupsRequest(states_filter=[], version=LIST_GROUPS_VERSION))
             for target in self._targets.values()
@@ -33,7 +33,7 @@ class ClusterLags:
         return sorted(item for item in result if split_internal(item)[0] is not None)
 
     def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[Committed, ...]]:
-        """What groups have committed, by internal names."""
+        """Returns the committed offsets of groups by internal names."""
         placements = coordinators.by_broker(coordinators.find(self._cluster, GROUP, ids))
         requests = {number: offsets.fetch_request(names) for number, names in placements.items()}
         answers = scatter(by_target(self._targets, requests)).answers
@@ -45,7 +45,7 @@ class ClusterLags:
         }
 
     def named(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]:
-        """Internal topic -> the name its tenant knows, of what these groups of one instance have committed."""
+        """Returns the tenant's names by internal topic, for topics with commits of these groups of an instance."""
         placements = coordinators.by_broker(coordinators.of_instance(self._cluster, instance_id, GROUP, groups))
         requests = {number: offsets.fetch_request(names) for number, names in placements.items()}
         answers = scatter(by_target(targets(self._cluster, instance_id), requests)).answers
@@ -53,5 +53,5 @@ class ClusterLags:
         return {internal_topic(instance_id, name): name for name in names}
 
     def ends(self, places: Iterable[Partition]) -> Mapping[Partition, int]:
-        """The ends of logs, by internal names."""
+        """Returns log end offsets by internal names."""
         return offsets.bounds_at(self._targets, places, LATEST)

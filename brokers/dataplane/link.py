@@ -1,4 +1,4 @@
-"""One authenticated connection to a broker's internal listener, asked one thing at a time."""
+"""Authenticated connection to a broker's internal listener with one request at a time."""
 
 from __future__ import annotations
 
@@ -31,22 +31,23 @@ _SIZE = struct.Struct(">i")
 
 
 class LinkDown(Exception):
-    """The broker does not answer, or not as a broker would. Another one may.
+    """The broker does not answer, or not as expected. Another broker may.
 
-    `was_sent`: the request has gone out whole, so that the broker may have carried it out.
+    `was_sent` means that the request was sent completely, so that the broker may have executed it.
     """
 
     was_sent = False
 
 
 class LinkLate(LinkDown):
-    """No answer in time: asking the same broker again at once would wait as long."""
+    """No answer in time: repeating the request to the same broker would take as long."""
 
 
 class Link:
-    """A connection; not for two threads at once (`Links` sees to that). The password is never kept or shown.
+    """Connection that must not be used by two threads at once (`Links` ensures that). It never stores the password.
 
-    `peer`: the broker shows itself as this one, and lets this process in by its certificate; no password is sent.
+    With `peer` the broker must present the certificate of this identity, and accepts this process by its certificate
+    instead of a password.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Link:
                 self._authenticate(username, MECHANISM_BY_CERTIFICATE, username.encode())
         except LinkDown as error:
             self.close()
-            error.was_sent = False  # a greeting changes nothing
+            error.was_sent = False  # the handshake changes nothing
             raise
         except BaseException:
             self.close()
@@ -84,18 +85,18 @@ class Link:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the other side has neither closed nor broken an idle link, as far as this machine has heard."""
+        """True if the peer has neither closed nor broken an idle link, as far as known."""
         try:
             self._socket.settimeout(0)
-            self._socket.recv(1)  # a byte of an answer that nobody asked for is not missed
+            self._socket.recv(1)  # an unrequested byte of an answer is not needed
         except (BlockingIOError, ssl.SSLWantReadError):
             return True
         except OSError:
             return False
-        return False  # its end, or an answer that nobody asked for
+        return False  # end of stream, or an unrequested answer
 
     def call(self, request: Any, *, timeout_s: float = ADMIN_CLIENT_ANSWER_TIMEOUT_S) -> Any:
-        """Send one request (its version set) and read its answer. Raises `LinkDown`; the link is then closed."""
+        """Sends one request (with its version) and reads the answer. Raises `LinkDown`; the link is then closed."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         request.with_header(correlation_id=self._correlation_id, client_id=self._client_id)
         answer_class = ResponseClassRegistry.get_response_class(request.header)
@@ -154,7 +155,7 @@ class Link:
 
 
 class Links:
-    """Idle links by key, taken out while in use. The oldest are closed beyond `most`."""
+    """Idle links by key, removed while in use. The oldest are closed beyond `most`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -163,7 +164,7 @@ class Links:
         self._lock = threading.Lock()
 
     def take(self, key: Any) -> Link | None:
-        """An idle link, which is then the caller's; None when there is none."""
+        """Removes and returns an idle link; None if there is none."""
         with self._lock:
             waiting = self._idle.get(key)
             if not waiting:
@@ -173,7 +174,7 @@ class Links:
             return link
 
     def give_back(self, key: Any, link: Link) -> None:
-        """Keep a link that works for the next caller."""
+        """Returns a working link to the pool."""
         with self._lock:
             self._idle.setdefault(key, []).append(link)
             self._order.append((key, link))
@@ -183,7 +184,7 @@ class Links:
                 old.close()
 
     def close(self) -> None:
-        """Close all idle links."""
+        """Closes all idle links."""
         with self._lock:
             for _, link in self._order:
                 link.close()

@@ -1,7 +1,7 @@
-"""One partition while a page of its messages is read, towards newer or older offsets. Pure.
+"""Cursor of one partition for a page of messages, towards newer or older offsets. Pure.
 
-Kafka reads forward only. Towards older offsets a cursor asks for windows of offsets, each of which has to arrive whole:
-one that is too large for an answer is halved, down to a single offset, whose batch always comes.
+Kafka reads forward only. Towards older offsets a cursor requests windows of offsets, each of which must arrive
+completely: a window that is too large for a response is halved, down to a single offset, whose batch always arrives.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ PARTITION_BYTES_MIN: Final = 65_536
 PARTITION_BYTES_MAX: Final = 1_048_576
 RECORD_BYTES_GUESS: Final = 500
 SLACK: Final = 1.25
-# A batch with more records is not shown: finding the last of them would take too long.
+# Batches with more records are not shown: finding the last of them would take too long.
 BATCH_RECORDS_MAX: Final = 500_000
 EMPTY_ANSWERS_MAX: Final = 3
 
-# Inflates a batch. Raises `Damaged`, `TooLarge`, and `WorkUsedUp` where the page has no more work left for it.
+# Decompresses a batch. Raises `Damaged`, `TooLarge`, and `WorkUsedUp` if the page's budget is used up.
 Inflate = Callable[[Batch], "bytes | memoryview"]
 
 
 class WorkUsedUp(Exception):
-    """The page has done all the work that one page may do."""
+    """The page has used up its budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Next data that a cursor wants: from `offset` on, of which what lies below `stop` counts."""
+    """Next range that a cursor needs: from `offset` on, of which offsets below `stop` are used."""
 
     offset: int
     stop: int
@@ -60,9 +60,9 @@ class _Loaded:
 
 
 class PartitionCursor:
-    """Place of one partition in a page, with the batches that were fetched for it.
+    """Position of one partition in a page, with its fetched batches.
 
-    Reading goes on at `position`, which is exclusive towards OLDER. Every transaction below `stable` is decided.
+    Reading continues at `position`, which is exclusive towards OLDER. Every transaction below `stable` is decided.
     """
 
     def __init__(self, index: int, *, start: int, end: int, stable: int, position: int, direction: str, window: int):
@@ -81,7 +81,7 @@ class PartitionCursor:
 
     @property
     def is_finished(self) -> bool:
-        """True where nothing is left in the direction of reading."""
+        """True if nothing is left in the direction of reading."""
         return self.position >= self.end if self.direction == NEWER else self.position <= self.start
 
     @property
@@ -89,7 +89,7 @@ class PartitionCursor:
         return self._head is None and not self._loaded and not self.is_finished and not self.is_lost
 
     def ask(self) -> Ask:
-        """Returns what to fetch next. Call it while data is needed."""
+        """Returns the range to fetch next; only to be called while data is needed."""
         isolation = READ_COMMITTED
         if self.direction == NEWER:
             if self.position >= self.stable:
@@ -103,7 +103,7 @@ class PartitionCursor:
         return Ask(low, self.position, isolation, self._bytes_of(self.position - low))
 
     def take(self, ask: Ask, batches: Sequence[Batch], size_bytes: int, aborted: Sequence[tuple[int, int]]) -> None:
-        """Takes the answer to `ask`: `aborted` are (producer id, first offset) of transactions that were aborted."""
+        """Adds the answer to `ask`; `aborted` are (producer id, first offset) of aborted transactions."""
         if not batches:
             self._empty_answers += 1
             self.is_lost = self._empty_answers >= EMPTY_ANSWERS_MAX
@@ -117,7 +117,9 @@ class PartitionCursor:
         is_decided = ask.isolation == READ_COMMITTED
         loaded = self._decided(batches, aborted) if is_decided else [_Loaded(batch, None) for batch in batches]
         if self.direction == NEWER:
-            self._loaded.extend(one for one in loaded if one.batch.last_offset >= self.position)
+            self._loaded.extend(
+                loaded_batch for loaded_batch in loaded if loaded_batch.batch.last_offset >= self.position
+            )
             self._after_loaded = min(max(covered, self.position), self.end)
         else:
             self._loaded.extend(one for one in reversed(loaded) if one.batch.base_offset < self.position)
@@ -127,7 +129,7 @@ class PartitionCursor:
             self._advance(self._after_loaded)
 
     def peek(self, inflate: Inflate) -> Record | None:
-        """Returns the next record without taking it; None where there is none before more data comes.
+        """Returns the next record without consuming it; None if more data is needed.
 
         Raises `WorkUsedUp`.
         """
@@ -147,7 +149,7 @@ class PartitionCursor:
         return self._head
 
     def pop(self) -> Record:
-        """Takes the record that `peek` has shown."""
+        """Consumes the record returned by `peek`."""
         record = self._head
         assert record is not None, "peek first"
         self._head = None
@@ -155,12 +157,12 @@ class PartitionCursor:
         return record
 
     def set_bounds(self, start: int, end: int, stable: int) -> None:
-        """Takes over newer bounds: what lay before `start` is gone."""
+        """Updates the bounds: records before `start` were deleted."""
         self.start, self.end, self.stable = start, end, stable
         self.position = min(max(self.position, start), end)
 
     def _bytes_of(self, offsets: int) -> int:
-        """Bytes to ask for, so that as many offsets arrive as are wanted, probably."""
+        """Returns the bytes to request so that the wanted offsets probably arrive."""
         wanted = int(offsets * self._bytes_per_offset * SLACK)
         return min(max(wanted, PARTITION_BYTES_MIN), PARTITION_BYTES_MAX)
 
@@ -173,7 +175,7 @@ class PartitionCursor:
         return (record for record in found if first <= record.offset < stop)
 
     def _close(self, batch: Batch) -> None:
-        """Goes on behind a batch that has been read."""
+        """Continues after a batch that has been read."""
         self._records = None
         self._loaded.popleft()
         self._advance(batch.last_offset + 1 if self.direction == NEWER else batch.base_offset)
@@ -181,7 +183,7 @@ class PartitionCursor:
             self._advance(self._after_loaded)
 
     def _advance(self, position: int) -> None:
-        """Goes on at `position`, unless it has come further already."""
+        """Advances to `position`, unless it is already beyond."""
         if self.direction == NEWER:
             self.position = min(max(self.position, position), self.end)
         else:
@@ -200,7 +202,7 @@ class PartitionCursor:
         return Transaction(producer_id=loaded.batch.producer_id, state=loaded.state)
 
     def _decided(self, batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) -> list[_Loaded]:
-        """States by the list of aborted transactions, as a consumer that reads committed records applies it."""
+        """Assigns states by the list of aborted transactions, like a consumer with read_committed."""
         waiting = deque(sorted(aborted, key=lambda entry: entry[1]))
         open_aborted: set[int] = set()
         result = []
@@ -215,7 +217,7 @@ class PartitionCursor:
 
 
 def markers_of(partition: int, batches: Sequence[Batch]) -> list[tuple[int, int, str]]:
-    """Returns producer id, offset and kind of the markers among batches; damaged ones are left out."""
+    """Returns producer id, offset and kind of the markers among batches, except damaged ones."""
     result = []
     for batch in batches:
         if not batch.is_control or batch.is_damaged:

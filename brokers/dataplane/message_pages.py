@@ -1,6 +1,6 @@
 """One page of messages: partitions merged by time, within a budget of bytes, records and time.
 
-Nothing here knows sockets: a `Source` answers what cursors ask for.
+The module is independent of sockets: a `Source` answers the requests of cursors.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from brokers.dataplane.record_batches import CODEC_MASK, Batch
 from instances.messages import limits
 from instances.messages.interfaces import NEWER, Page, PageRequest, Record
 
-# A page that has used up its work still looks at some records, lest the next one begin at the same place.
+# A page whose budget is used up still scans this many records, so that the next one does not begin at the same place.
 LEAST_SCANNED: Final = 500
 WAIT_S_MIN: Final = 0.005
 
 
 @dataclass(slots=True, kw_only=True)
 class Fetched:
-    """Answer for one partition: its whole batches, and the transactions of the range that were aborted."""
+    """Result for one partition: its complete batches, and aborted transactions of the range."""
 
     batches: Sequence[Batch] = ()
     size_bytes: int = 0
@@ -32,26 +32,26 @@ class Fetched:
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
-    """Answers by partition; those that are missing did not answer. `throttle_ms`: the instance has to wait so long."""
+    """Results by partition; missing ones did not answer. `throttle_ms` is the delay that the instance must wait."""
 
     partitions: Mapping[int, Fetched] = field(default_factory=dict)
     throttle_ms: int = 0
 
 
 class Source(Protocol):
-    """Partitions of one topic, as their leaders answer."""
+    """Partitions of one topic, read from their leaders."""
 
     def fetch(self, asks: Mapping[int, Ask], bytes_max: int, timeout_s: float) -> Answer:
-        """Returns what is there now, without waiting for more."""
+        """Returns the available data without waiting for more."""
         ...
 
     def bounds(self, partition: int) -> tuple[int, int, int] | None:
-        """Returns start, end and last stable offset of a partition, None where its leader does not answer."""
+        """Returns start, end and last stable offset of a partition, None if its leader does not answer."""
         ...
 
 
 class PageReader:
-    """Reads one page. `throttled` in the end: the instance had no bandwidth left for all of it."""
+    """Reads one page. Finally, `throttled` is true if the instance's bandwidth did not suffice for all of it."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class PageReader:
         return any(cursor.position != cursor.began for cursor in self._cursors)
 
     def read(self) -> Page:
-        """Returns the page, perhaps an empty one with positions further on."""
+        """Returns the page, possibly empty with advanced positions."""
         found: list[Record] = []
         shown_bytes = 0
         while len(found) < self._wanted.limit:
@@ -125,7 +125,7 @@ class PageReader:
         return self._wanted.accepts(record)
 
     def _heads(self) -> tuple[list[tuple[PartitionCursor, Record]], list[PartitionCursor]]:
-        """Cursors with their next records, and those that need data first."""
+        """Returns cursors with their next records, and cursors that need data first."""
         ready, waiting = [], []
         for cursor in self._cursors:
             record = self._peek(cursor)
@@ -136,7 +136,7 @@ class PageReader:
         return ready, waiting
 
     def _next(self, ready: Sequence[tuple[PartitionCursor, Record]]) -> tuple[PartitionCursor, Record]:
-        """The newest record towards older ones, else the oldest; then by partition."""
+        """Returns the newest record towards OLDER, otherwise the oldest; ties by partition."""
         if self._direction == NEWER:
             return min(ready, key=lambda entry: (entry[1].timestamp_ms, entry[0].index))
         return max(ready, key=lambda entry: (entry[1].timestamp_ms, -entry[0].index))
@@ -149,7 +149,7 @@ class PageReader:
             return None
 
     def _inflate(self, batch: Batch) -> bytes | memoryview:
-        """The first batch of a page may be as large as any; a later one has what is left."""
+        """Decompresses a batch: the first of a page may have any size, later ones the remaining budget."""
         if not batch.attributes & CODEC_MASK:
             return batch.body(limits.INFLATED_BYTES_MAX)
         left = limits.INFLATED_BYTES_MAX - self._inflated_bytes
@@ -158,7 +158,7 @@ class PageReader:
         except TooLarge:
             if self._inflated_bytes:
                 raise WorkUsedUp from None
-            self._inflated_bytes = limits.INFLATED_BYTES_MAX  # that much was inflated in vain
+            self._inflated_bytes = limits.INFLATED_BYTES_MAX  # this budget was spent in vain
             raise
         self._inflated_bytes += len(body)
         return body
@@ -189,7 +189,7 @@ class PageReader:
             self._wait(answer.throttle_ms / 1000)
 
     def _renew(self, cursor: PartitionCursor) -> None:
-        """Offsets have expired since the page began."""
+        """Refreshes the bounds after offsets expired."""
         bounds = self._source.bounds(cursor.index)
         if bounds is None or bounds[0] <= cursor.start:
             cursor.is_lost = True
@@ -205,5 +205,5 @@ class PageReader:
 
 
 def window_of(limit: int, partitions: int, is_filtered: bool) -> int:
-    """Offsets that the first look into each partition asks for."""
+    """Returns the number of offsets of the first request to each partition."""
     return 1_000 if is_filtered else max(1, -(-2 * limit // max(1, partitions)))

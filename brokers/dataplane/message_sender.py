@@ -1,4 +1,4 @@
-"""Messages that people and API clients send: one batch for each partition, in the order given."""
+"""Sending of messages from people and API clients: one batch per partition, in the given order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PRODUCE_VERSION = 9
 ALL_IN_SYNC = -1
 MAGIC, UNCOMPRESSED = 2, 0
 BATCH_BYTES_MAX = 1 << 30
-# What a broker answers before anything is stored, and what may mean something else in a moment.
+# Errors that brokers return before storing anything, and errors that may hide a stored batch.
 NOT_LEADER = frozenset({5, 6, 8, 9, 74, 75})
 MAYBE_STORED = frozenset({7, 20})
 NO_LEADER_CODE = "partition_without_leader"
@@ -33,7 +33,7 @@ _HASH_MASK = 0x7FFFFFFF
 
 
 def send(source: TopicSource, messages: Sequence[NewMessage]) -> list[SendResult]:
-    """See `instances.messages.interfaces.MessageAdminClient`. Raises `Invalid` for a partition that is not there."""
+    """Implements `instances.messages.interfaces.MessageAdminClient`. Raises `Invalid` for an unknown partition."""
     placed = _placed(source, messages)
     by_leader: dict[int, dict[int, list[int]]] = defaultdict(dict)
     for partition, numbers in placed.items():
@@ -67,7 +67,7 @@ def send(source: TopicSource, messages: Sequence[NewMessage]) -> list[SendResult
 
 
 def _placed(source: TopicSource, messages: Sequence[NewMessage]) -> dict[int, list[int]]:
-    """Numbers of the messages by partition, in order. Messages without key and partition go to one of them together."""
+    """Returns the indexes of messages by partition, in order. Those without key and partition share one partition."""
     count = len(source.leaders)
     led = sorted(index for index, leader in source.leaders.items() if leader != NO_LEADER) or sorted(source.leaders)
     sticky = random.choice(led)  # noqa: S311

@@ -1,4 +1,4 @@
-"""Partitions of one topic as their leaders answer: ListOffsets, Fetch, and how transactions ended."""
+"""Partitions of one topic read from their leaders: ListOffsets, Fetch, and states of transactions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Bounds:
 
 
 class TopicSource:
-    """A topic of an instance, read as its owner. Raises `NotFound` where there is no such topic."""
+    """Topic of an instance, read as its owner. Raises `NotFound` if the topic does not exist."""
 
     def __init__(self, instance_id: str, topic: str, client_id: str = MESSAGES_CLIENT_ID) -> None:
         self.topic = topic
@@ -47,7 +47,7 @@ class TopicSource:
         self.leaders = self._leaders()
 
     def _leaders(self) -> dict[int, int]:
-        """Leader by partition, NO_LEADER where there is none at the moment."""
+        """Returns the leader by partition, NO_LEADER if there is none at the moment."""
         (found,) = first_answer(self._targets.values(), lambda: metadata([self.topic])).topics
         if found.error_code in NO_SUCH_TOPIC or found.is_internal:
             raise NotFound(f'There is no topic "{self.topic}".')
@@ -59,24 +59,24 @@ class TopicSource:
         return self._targets
 
     def all_bounds(self, partitions: Iterable[int]) -> dict[int, Bounds]:
-        """Bounds of the partitions whose leaders answer."""
-        asked = list(partitions)
-        start = self.offsets(asked, EARLIEST)
-        end = self.offsets(asked, LATEST)
-        stable = self.offsets(asked, LATEST, READ_COMMITTED)
+        """Returns the bounds of partitions whose leaders answer."""
+        indexes = list(partitions)
+        start = self.offsets(indexes, EARLIEST)
+        end = self.offsets(indexes, LATEST)
+        stable = self.offsets(indexes, LATEST, READ_COMMITTED)
         return {
             index: Bounds(start[index], end[index], min(stable[index], end[index]))
-            for index in asked
+            for index in indexes
             if index in start and index in end and index in stable
         }
 
     def bounds(self, partition: int) -> tuple[int, int, int] | None:
-        """See `message_pages.Source`."""
+        """Implements `message_pages.Source`."""
         found = self.all_bounds([partition]).get(partition)
         return None if found is None else (found.start, found.end, found.stable)
 
     def offsets(self, partitions: Iterable[int], at: int, isolation: int = READ_UNCOMMITTED) -> dict[int, int]:
-        """Offsets at a timestamp in milliseconds, EARLIEST or LATEST; NO_OFFSET where no record is that new."""
+        """Returns the offsets at a timestamp in ms, EARLIEST or LATEST; NO_OFFSET if no record is that new."""
         kind = ListOffsetsRequest.ListOffsetsTopic
         requests = {
             leader: ListOffsetsRequest(
@@ -104,7 +104,7 @@ class TopicSource:
         }
 
     def fetch(self, asks: Mapping[int, Ask], bytes_max: int, timeout_s: float) -> Answer:
-        """See `message_pages.Source`. Raises `NotFound` where the topic has been deleted meanwhile."""
+        """Implements `message_pages.Source`. Raises `NotFound` if the topic was deleted meanwhile."""
         requests = []
         for leader, indexes in self._by_leader(asks).items():
             for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
@@ -126,7 +126,7 @@ class TopicSource:
         return result
 
     def open_since(self, partitions: Iterable[int]) -> dict[int, dict[int, int]]:
-        """Producers with an open transaction, with its first offset, of the partitions whose leaders answer."""
+        """Returns producers with an open transaction and its first offset, for partitions whose leaders answer."""
         plain = {number: _uncharged(target) for number, target in self._targets.items()}
         known = transactions.producers(plain, [(self.topic, index) for index in partitions])
         return {
@@ -172,7 +172,7 @@ def _uncharged(target: Target) -> Target:
 
 
 def _fetched(partition: Any) -> Fetched | None:
-    """None where another broker leads, or has trouble."""
+    """Converts a partition of a response; None if another broker leads or an error occurred."""
     if partition.error_code == OFFSET_OUT_OF_RANGE:
         return Fetched(is_out_of_range=True)
     if partition.error_code:

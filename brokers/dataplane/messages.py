@@ -1,4 +1,4 @@
-"""The port `instances.messages.interfaces.message_admin_client`: reads and sends messages as the instance's owner."""
+"""Implementation of `instances.messages.interfaces.message_admin_client`: reads and sends messages as the owner."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PARTITIONS_NAMED_MAX = 10
 
 
 class Messages:
-    """See `instances.messages.interfaces.MessageAdminClient`."""
+    """Implements `instances.messages.interfaces.MessageAdminClient`."""
 
     def read(self, instance_id: str, topic: str, wanted: PageRequest) -> Page:
         source = TopicSource(instance_id, topic)
@@ -126,7 +126,7 @@ def _cursors(
 
 
 def _begins(source: TopicSource, wanted: PageRequest, direction: str, bounds: dict[int, Bounds]) -> dict[int, int]:
-    """Positions by partition. One that the token does not know, because nobody led it or it is new, begins anew."""
+    """Returns positions by partition. Partitions unknown to the token (new, or without leader before) start anew."""
     known = {} if wanted.positions is None else wanted.positions.offsets
     result = {index: known[index] for index in bounds if index in known}
     missing = {index: found for index, found in bounds.items() if index not in known}
@@ -145,9 +145,9 @@ def _begins(source: TopicSource, wanted: PageRequest, direction: str, bounds: di
 
 
 def _resolve_transactions(source: TopicSource, cursors: Iterable[PartitionCursor], records: Sequence[Record]) -> None:
-    """Finds out how transactions stand that lie behind an open one: no list of aborted ones covers them yet.
+    """Determines the state of transactions after an open one, which no list of aborted transactions covers yet.
 
-    Open is what the leader still knows as open; for the others, the producer's next marker decides.
+    Those that the leader reports as open are open; for the others the producer's next marker decides.
     """
     undecided: dict[int, list[Record]] = defaultdict(list)
     for record in records:
@@ -185,7 +185,7 @@ def _decide_by_markers(source: TopicSource, cursor: PartitionCursor, waiting: Se
 
 
 def _markers_from(source: TopicSource, index: int, offset: int) -> list[tuple[int, int, str]]:
-    """Markers of a partition from an offset on, as far as `MARKER_SCAN_BYTES_MAX` reaches."""
+    """Returns the markers of a partition from an offset on, within `MARKER_SCAN_BYTES_MAX`."""
     result: list[tuple[int, int, str]] = []
     left = limits.MARKER_SCAN_BYTES_MAX
     while left > 0:

@@ -1,4 +1,4 @@
-"""Offsets of groups and of logs: OffsetFetch, OffsetCommit, OffsetDelete, and ListOffsets at the leaders."""
+"""Offsets of groups and logs: OffsetFetch, OffsetCommit, OffsetDelete, and ListOffsets of leaders."""
 
 from __future__ import annotations
 
@@ -35,32 +35,33 @@ WORDS = {86: "Members of the group read this topic."}
 
 
 def fetch_request(ids: Sequence[str]) -> Any:
-    """An OffsetFetch of everything some groups have committed."""
+    """Returns an OffsetFetch request for all offsets of some groups."""
     kind = OffsetFetchRequest.OffsetFetchRequestGroup
     groups = [kind(group_id=item, topics=None) for item in ids]
     return OffsetFetchRequest(groups=groups, require_stable=False, version=OFFSET_FETCH_VERSION)
 
 
 def committed(group: Any) -> tuple[Committed, ...]:
-    """The offsets of one group of an answer, by topic and partition."""
+    """Returns the offsets of one group in a response, by topic and partition."""
     result = [
         Committed(
             topic=topic.name,
-            partition=one.partition_index,
-            offset=one.committed_offset,
-            leader_epoch=one.committed_leader_epoch,
-            metadata=one.metadata or "",
+            partition=partition.partition_index,
+            offset=partition.committed_offset,
+            leader_epoch=partition.committed_leader_epoch,
+            metadata=partition.metadata or "",
         )
         for topic in group.topics
-        for one in topic.partitions
-        if not one.error_code and one.committed_offset > NO_OFFSET
+        for partition in topic.partitions
+        if not partition.error_code and partition.committed_offset > NO_OFFSET
     ]
-    return tuple(sorted(result, key=lambda one: one.place))
+    return tuple(sorted(result, key=lambda offset: offset.place))
 
 
 def commit(instance_id: str, group: str, offsets: Sequence[Committed]) -> dict[Partition, DomainError]:
-    """See `instances.groups.interfaces.GroupAdminClient.commit` (GRP-21): generation -1, which a group with members
-    refuses.
+    """Implements `instances.groups.interfaces.GroupAdminClient.commit` (GRP-21).
+
+    It uses generation -1, which a group with members refuses.
     """
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
     by_topic: dict[str, list[Any]] = defaultdict(list)
@@ -92,7 +93,7 @@ def commit(instance_id: str, group: str, offsets: Sequence[Committed]) -> dict[P
 
 
 def delete(instance_id: str, group: str, places: Sequence[Partition]) -> dict[Partition, DomainError]:
-    """See `instances.groups.interfaces.GroupAdminClient.delete_offsets` (GRP-27)."""
+    """Implements `instances.groups.interfaces.GroupAdminClient.delete_offsets` (GRP-27)."""
     kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
     topics = [
         kind(name=name, partitions=[kind.OffsetDeleteRequestPartition(partition_index=index) for index in indexes])
@@ -108,12 +109,12 @@ def delete(instance_id: str, group: str, places: Sequence[Partition]) -> dict[Pa
 
 
 def bounds(instance_id: str, places: Iterable[Partition], at: int) -> dict[Partition, int]:
-    """See `instances.groups.interfaces.GroupAdminClient.bounds`: the leaders are asked all at once."""
+    """Implements `instances.groups.interfaces.GroupAdminClient.bounds`, with concurrent requests to leaders."""
     return bounds_at(targets(cluster_of(instance_id), instance_id), places, at)
 
 
 def bounds_at(found: Mapping[int, Target], places: Iterable[Partition], at: int) -> dict[Partition, int]:
-    """The same, entering as whoever `found` says."""
+    """Returns the bounds with the identities of the given targets."""
     wanted = set(places)
     if not wanted:
         return {}
@@ -136,7 +137,7 @@ def bounds_at(found: Mapping[int, Target], places: Iterable[Partition], at: int)
 
 
 def by_topic(places: Iterable[Partition]) -> dict[str, list[int]]:
-    """Partitions by topic, in order."""
+    """Groups partitions by topic, in order."""
     result: dict[str, list[int]] = defaultdict(list)
     for topic, index in sorted(set(places)):
         result[topic].append(index)
@@ -167,7 +168,7 @@ def _results(answer: Any) -> dict[Partition, int]:
 
 
 def _coordinator_error(answer: Any) -> int:
-    """A coordinator that is not one says so of every partition."""
+    """Returns the error of a broker that is not the coordinator, which it reports for every partition."""
     return next((code for code in _results(answer).values() if code in PASSING), 0)
 
 

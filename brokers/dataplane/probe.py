@@ -1,6 +1,6 @@
-"""The first message in and out: acts as the instance's owner, with a topic of its own that is gone afterwards.
+"""First message of an instance: produces and reads as its owner, with a temporary topic.
 
-Over the internal listener, where bytes are not metered: nobody pays for our proof.
+It uses the internal listener, where bytes are not metered, so the tenant does not pay for it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ PRODUCE_VERSION = 9
 FETCH_VERSION = 11
 LOOK_EVERY_S = 0.01
 ALREADY_EXISTS = 36
-# Between the topic's birth and its leader's knowing of it: answers that a moment changes.
+# Retriable errors between the creation of the topic and the leader's knowledge of it.
 PASSING = frozenset({3, 5, 6, 74, 75, 100})
 
 
 class ProbeFailed(Exception):
-    """A message did not come back; the text says at which step."""
+    """A message did not come back; the text names the step."""
 
 
 def first_message(instance_id: str) -> float:
-    """Produce one record and read it back; returns the milliseconds it took. Raises `ProbeFailed`."""
+    """Produces one record and reads it back; returns the milliseconds it took. Raises `ProbeFailed`."""
     started_s = time.monotonic()
     deadline_s = started_s + PROBE_DEADLINE_S
     value = uuid.uuid4().bytes
@@ -48,7 +48,7 @@ def first_message(instance_id: str) -> float:
 
 
 def clean_up(instance_id: str) -> None:
-    """Delete the probe's topic; one that is not there is fine."""
+    """Deletes the probe's topic; a missing topic is not an error."""
     (result,) = ask_as_instance(instance_id, deletion([PROBE_TOPIC])).responses
     try:
         require_ok(result.error_code)
@@ -138,7 +138,7 @@ def _records(raw: bytes) -> list[Any]:
 
 
 def _again(error_code: int, deadline_s: float, what: str) -> None:
-    """Pause before another try, unless the answer is final or time is over."""
+    """Pauses before another attempt, unless the error is final or time is over."""
     if error_code and error_code not in PASSING:
         require_ok(error_code)
     if time.monotonic() >= deadline_s:

@@ -1,6 +1,6 @@
-"""Record batches of a Fetch response, of every format that a log may hold, read without trusting what they say. Pure.
+"""Parsing of record batches in a Fetch response in all log formats, without trusting their content. Pure.
 
-kafka-python's own reader inflates without a limit and refuses header keys that are no UTF-8.
+kafka-python's reader decompresses without a limit and refuses header keys that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from brokers.dataplane.inflating import LZ4, Damaged, inflate, with_right_checks
 from instances.messages.interfaces import ABORT, COMMIT, OTHER_MARKER, Record
 from instances.messages.limits import HEADERS_SHOWN_MAX
 
-_ENTRY = struct.Struct(">qi")  # offset, bytes behind it
+_ENTRY = struct.Struct(">qi")  # offset, number of following bytes
 _BATCH = struct.Struct(">qiibIhiqqqhii")
 _BATCH_CHECKED_FROM: Final = 21
 _OLD = struct.Struct(">qiIbb")
@@ -39,8 +39,10 @@ VARINT_BYTES_MAX: Final = 10
 
 @dataclass(slots=True, kw_only=True)
 class Batch:
-    """Header of one batch, and its records as they lie there. A message of an old format is a batch of its own, whose
-    `base_offset` is that of its last record until it is inflated.
+    """Header of one batch, and its raw records.
+
+    A message of an old format is a batch of its own, whose `base_offset` is that of its last record until it is
+    decompressed.
     """
 
     base_offset: int
@@ -82,7 +84,7 @@ class Batch:
 
 
 def batches(raw: bytes) -> Iterator[Batch]:
-    """Yields the whole batches of a partition's data; a last one that was cut off is left out."""
+    """Yields the complete batches of a partition's data; a truncated last one is omitted."""
     view, at = memoryview(raw), 0
     while at + _MAGIC_AT < len(view):
         _, length = _ENTRY.unpack_from(view, at)
@@ -126,7 +128,7 @@ def _old_batch(entry: memoryview) -> Batch | None:
 
 
 def records(partition: int, batch: Batch, body: bytes | memoryview, *, newest_first: bool = False) -> Iterator[Record]:
-    """Yields the records by offset, each read when it is asked for. Raises `Damaged`."""
+    """Yields the records by offset, parsed on demand. Raises `Damaged`."""
     try:
         if batch.magic == 2:
             yield from _records(partition, batch, bytes(body), newest_first)
@@ -145,7 +147,7 @@ def _records(partition: int, batch: Batch, body: bytes, newest_first: bool) -> I
 
 
 def _starts(body: bytes, count: int) -> array[int]:
-    """Places of the records in the order of their offsets."""
+    """Returns the positions of the records in order of their offsets."""
     starts, at, size = array("I"), 0, len(body)
     for _ in range(count):
         starts.append(at)
@@ -190,7 +192,7 @@ def _marker(key: bytes | None) -> str:
 
 
 def _wrapped(partition: int, batch: Batch, body: bytes, newest_first: bool) -> Iterator[Record]:
-    """Records of a compressed message. In format 1 their offsets count from the first, and the wrapper has the last."""
+    """Yields records of a compressed message. In format 1 offsets are relative, and the wrapper has the last one."""
     inner = list(batches(body))
     if not inner or any(message.is_damaged for message in inner):
         raise Damaged("no message is compressed, or one has a wrong checksum")
@@ -230,7 +232,7 @@ def _bytes(body: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 
 
 def varint(body: bytes, at: int) -> tuple[int, int]:
-    """Returns a zigzag varint and the place behind it. Raises `IndexError` and `Damaged`."""
+    """Returns a zigzag varint and the position after it. Raises `IndexError` and `Damaged`."""
     byte = body[at]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), at + 1

@@ -1,7 +1,7 @@
 """DeleteRecords at the leaders of a topic, as the instance's owner.
 
-A leader answers when its followers have deleted too, so that the next leader does not have the records back. Deleting
-below an offset again is harmless: what moved or was late is asked again until the patience ends.
+A leader answers when its followers have deleted, too, so that the records do not reappear after a leader change.
+Repeating it is harmless: moved or late partitions are retried until the time limit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PASSING = frozenset({LEADER_NOT_AVAILABLE, NOT_LEADER, TIMED_OUT})
 
 
 def delete_records(instance_id: str, topic: str, offsets: Mapping[int, int]) -> Mapping[int, DomainError]:
-    """See `instances.interfaces.delete_records`."""
+    """Implements `instances.interfaces.delete_records`."""
     brokers = targets(cluster_of(instance_id), instance_id)
     ends_s = time.monotonic() + DELETE_RECORDS_PATIENCE_S
     left, errors = dict(offsets), {}
@@ -51,7 +51,7 @@ def delete_records(instance_id: str, topic: str, offsets: Mapping[int, int]) -> 
 def _ask_leaders(
     brokers: Mapping[int, Target], topic: str, offsets: Mapping[int, int]
 ) -> tuple[dict[int, int], dict[int, DomainError]]:
-    """One round: error codes by partition, and what is to be said of each partition that is not done."""
+    """Sends one round of requests; returns error codes by partition, and errors of partitions without result."""
     (description,) = first_answer(brokers.values(), lambda: metadata([topic])).topics
     if description.error_code in NO_SUCH_TOPIC:
         raise NotFound(f'There is no topic "{topic}".')

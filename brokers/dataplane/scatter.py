@@ -1,4 +1,4 @@
-"""Several brokers asked at once, with one deadline for all; who does not answer is named, and the rest is used.
+"""Concurrent requests to several brokers with one deadline; silent brokers are named, and other answers are used.
 
 Addresses are read in the caller's thread (rows belong to its transaction); the threads here only wait on sockets.
 """
@@ -31,7 +31,7 @@ SILENT_WORDS = "does not answer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A broker's internal listener, entered as somebody. The secret, never shown, is for one without certificate."""
+    """Internal listener of a broker with an identity. The secret, never shown, is used without certificate."""
 
     number: int
     address: tuple[str, int]
@@ -47,7 +47,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scattered:
-    """`(broker, answer)` in the order asked, and who kept silent. `may_be_done`: one of these has the request."""
+    """Results `(broker, answer)` in request order, and silent brokers. `may_be_done`: one of these got the request."""
 
     answers: tuple[tuple[int, Any], ...]
     silent: tuple[BrokerUnresponsive, ...]
@@ -56,12 +56,12 @@ class Scattered:
 
 @cache
 def _threads(_pid: int, _address: tuple[str, int]) -> ThreadPoolExecutor:
-    """Each broker has its own: calls to one that stands still would soon take all there are."""
+    """Returns the thread pool of a broker: requests to a hanging one would otherwise occupy all threads."""
     return ThreadPoolExecutor(max_workers=SCATTER_THREADS_PER_BROKER, thread_name_prefix="scatter")
 
 
 def targets(cluster: Cluster, username: str, client_id: str = CLIENT_ID) -> dict[int, Target]:
-    """Every broker of a cluster that shall run, by number."""
+    """Returns every broker of a cluster that should run, by number."""
     secret = cluster.read_control_secret()
     rows = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING)
     return {
@@ -81,10 +81,9 @@ def targets(cluster: Cluster, username: str, client_id: str = CLIENT_ID) -> dict
 def scatter(
     asked: Sequence[tuple[Target, Any]], *, deadline_s: float = SCATTER_DEADLINE_S, is_write: bool = False
 ) -> Scattered:
-    """One request to each target (a target may be there more than once), answers as they are within the deadline.
+    """Sends one request to each target (which may repeat) and returns the answers within the deadline.
 
-    A broker that was silent a moment ago is given less, unless it is to write: the others' answers shall not wait for
-    it each time.
+    A recently silent broker gets less time for reads, so that the other answers do not wait for it each time.
     """
     suspected = {target.number for target, _ in asked if not is_write and unresponsive_brokers.holds(target.address)}
     sent = [(target, _submit(target, request, deadline_s)) for target, request in asked]
@@ -106,9 +105,9 @@ def scatter(
 
 
 def first_answer(asked: Iterable[Target], make: Callable[[], Any], *, deadline_s: float = SCATTER_DEADLINE_S) -> Any:
-    """What any broker answers: the next is asked too when one takes long, and the first answer counts.
+    """Returns the first answer of any broker: the next one is asked, too, if one takes long.
 
-    `make` gives a fresh request each time. Raises `Unavailable` when nobody answers within the deadline.
+    `make` creates a new request each time. Raises `Unavailable` if nobody answers within the deadline.
     """
     ends_s = time.monotonic() + deadline_s
     open_: dict[Future[Any], Target] = {}
@@ -132,15 +131,15 @@ def first_answer(asked: Iterable[Target], make: Callable[[], Any], *, deadline_s
 
 
 def ask_any(instance_id: str, make: Callable[[], Any]) -> Any:
-    """What any broker of an instance answers to a request that reads, asked as the instance's owner.
+    """Sends a read request to any broker of an instance as the instance's owner.
 
-    Raises `Conflict` while the instance lives nowhere, and `Unavailable`.
+    Raises `Conflict` while the instance has no cluster, and `Unavailable`.
     """
     return first_answer(targets(cluster_of(instance_id), instance_id).values(), make)
 
 
 def by_target(found: Mapping[int, Target], wanted: Mapping[int, Any]) -> list[tuple[Target, Any]]:
-    """Requests by broker number, without those to brokers that are not there."""
+    """Returns requests by broker number, without those to missing brokers."""
     return [(found[number], request) for number, request in sorted(wanted.items()) if number in found]
 
 
@@ -149,7 +148,7 @@ def _submit(target: Target, request: Any, timeout_s: float) -> Future[Any]:
 
 
 def _ask(target: Target, request: Any, timeout_s: float) -> Any:
-    """Over an idle link, or over another one when there is none or it has died meanwhile."""
+    """Sends a request over an idle link, or over a new one if there is none or it has died."""
     key = (target.cluster_id, target.username, target.number, target.client_id)
     idle = links().take(key)
     was_sent = False
@@ -174,16 +173,16 @@ def _ask(target: Target, request: Any, timeout_s: float) -> Any:
 def _asked(key: Any, link: Link, request: Any, timeout_s: float) -> Any:
     answer = link.call(request, timeout_s=timeout_s)
     if getattr(answer, "throttle_time_ms", 0):
-        link.close()  # the broker reads no further request from it until the instance has paid
+        link.close()  # the broker reads no further request on it until the throttle time is over
     else:
         links().give_back(key, link)
     return answer
 
 
 def _outcome(target: Target, future: Future[Any]) -> Any:
-    """The answer, or None when there is none (yet)."""
+    """Returns the answer, or None without one (yet)."""
     if not future.done():
-        future.cancel()  # what has not begun shall not wait for a thread any more
+        future.cancel()  # requests that have not begun must not wait for a thread any longer
         unresponsive_brokers.note(target.address)
         logger.info("broker %s is late", target.number)
         return None
@@ -197,7 +196,7 @@ def _outcome(target: Target, future: Future[Any]) -> Any:
 
 
 def _was_sent(future: Future[Any]) -> bool:
-    """Whether a broker that gave no answer may have the request all the same: it has, or a thread is still at it."""
+    """True if a broker without answer may have the request: it was sent, or its thread is still running."""
     if future.cancelled():
         return False
     error = future.exception() if future.done() else None

@@ -1,4 +1,4 @@
-"""What proves a password to a broker that never sees it (RFC 5802, RFC 7677): salted passwords. Pure."""
+"""Salted passwords (RFC 5802, RFC 7677), by which brokers verify a password that they never see. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from brokers.contract.users import DIGESTS, ITERATIONS, scram_salt
 
 
 class SaltedPassword(NamedTuple):
-    """One mechanism's; a broker makes its stored and its server key of it."""
+    """Salted password of one mechanism; a broker derives its stored and server key from it."""
 
     mechanism: int
     iterations: int
@@ -21,8 +21,10 @@ class SaltedPassword(NamedTuple):
 
 
 def salted_passwords(instance_id: str, user: str, password: str) -> list[SaltedPassword]:
-    """For every mechanism, with the salt that both passwords of a user have. It has ASCII alone, so it is in its normal
-    form; and 256 random bits (`instances.services.users`), so that more iterations would protect nothing.
+    """Returns salted passwords for every mechanism, with the salt that both passwords of a user share.
+
+    Passwords are ASCII, so normalisation is not needed; they have 256 random bits (`instances.services.users`), so more
+    iterations would not protect them better.
     """
     if not password.isascii():
         raise ValueError("passwords are made of ASCII characters here")

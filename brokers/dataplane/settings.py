@@ -1,6 +1,6 @@
-"""Settings that operators keep on topics and on all brokers alike, under internal names.
+"""Settings that operators set on topics and on all brokers, with internal names.
 
-As the cluster's own user by DescribeConfigs and IncrementalAlterConfigs (QUO-60).
+Requests are sent as the cluster's own user: DescribeConfigs and IncrementalAlterConfigs (QUO-60).
 """
 
 from __future__ import annotations
@@ -22,35 +22,38 @@ from brokers.dataplane.topics import (
 from brokers.models import Cluster
 
 BROKER_RESOURCE = 4
-# The resource that stands for all brokers.
+# Resource name for all brokers.
 ALL_BROKERS = ""
 OF_ALL_BROKERS_SOURCE = 3
 UNKNOWN_TOPIC = 3
 
-# A value of None takes it away.
+# None removes a setting.
 Changes = Mapping[str, str | None]
 
 
 class SettingsAdminClient:
-    """All calls raise `tenants.errors.Unavailable` when no broker answers, and what a refusal means otherwise."""
+    """Client of settings. All methods raise `tenants.errors.Unavailable` if no broker answers.
+
+    Other refusals raise their meaning.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def of_all_brokers(self, keys: Collection[str]) -> dict[str, str]:
-        """What is set for all brokers, by key."""
+        """Returns the settings of all brokers by key."""
         (result,) = self._described(BROKER_RESOURCE, [ALL_BROKERS], keys, OF_ALL_BROKERS_SOURCE).values()
         return result
 
     def of_topics(self, topics: Iterable[str], keys: Collection[str]) -> dict[str, dict[str, str]]:
-        """What topics set themselves, by topic and key; without those that are gone."""
+        """Returns the settings of topics by topic and key, without deleted topics."""
         return self._described(TOPIC_RESOURCE, list(topics), keys, TOPIC_CONFIG_SOURCE)
 
     def set_for_all_brokers(self, changes: Changes) -> None:
         self._alter(BROKER_RESOURCE, {ALL_BROKERS: changes})
 
     def set_for_topics(self, changes: Mapping[str, Changes]) -> None:
-        """Those that are gone are passed over."""
+        """Sets settings of topics; deleted topics are skipped."""
         self._alter(TOPIC_RESOURCE, changes)
 
     def _described(self, kind: int, names: list[str], keys: Collection[str], source: int) -> dict[str, dict[str, str]]:

@@ -1,4 +1,6 @@
-"""The port `instances.interfaces.data_plane`: topics and configs by Metadata, CreateTopics, DescribeConfigs."""
+"""Implementation of `instances.interfaces.data_plane`: topics and configs by Metadata, CreateTopics,
+DescribeConfigs.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from tenants.errors import NotFound, OutcomeUnknown, Unavailable
 
 METADATA_VERSION = 12
 CREATE_TOPICS_VERSION = 7
-DELETE_TOPICS_VERSION = 5  # by name; later versions carry ids too
+DELETE_TOPICS_VERSION = 5  # by name; later versions support ids, too
 CREATE_PARTITIONS_VERSION = 3
 DESCRIBE_CONFIGS_VERSION = 4
 ALTER_CONFIGS_VERSION = 1
@@ -34,7 +36,7 @@ TIMEOUT_MS = int(ADMIN_CLIENT_ANSWER_TIMEOUT_S * 1000) - 500
 
 
 class TopicAdminClient:
-    """See `instances.interfaces.DataPlane`."""
+    """Implements `instances.interfaces.DataPlane`."""
 
     def topics(self, instance_id: str) -> Sequence[TopicDescription]:
         answer = ask_any(instance_id, lambda: metadata(None))
@@ -109,7 +111,7 @@ class TopicAdminClient:
         if result.error_code == TIMED_OUT:
             self._require_shown(instance_id, name, lambda partitions: partitions > 0)
         elif may_be_done and result.error_code == ALREADY_EXISTS:
-            raise OutcomeUnknown  # it may be the one of the try before, or have been there
+            raise OutcomeUnknown  # it may be the topic of the earlier attempt, or an older one
         else:
             require_ok(result.error_code, result.error_message)
 
@@ -160,17 +162,18 @@ class TopicAdminClient:
         if placed is None:
             return
         (result,) = ask_as_cluster(placed.cluster, deletion([naming.internal_topic(instance_id, name)])).responses
-        if result.error_code == TIMED_OUT:  # it is marked, or was not written: asked again by the sweep
+        # The topic is marked for deletion or was not written: the sweep repeats the request.
+        if result.error_code == TIMED_OUT:
             raise OutcomeUnknown
         if result.error_code not in NO_SUCH_TOPIC:
             require_ok(result.error_code, getattr(result, "error_message", None))
 
     def _require_shown(self, instance_id: str, name: str, is_done: Callable[[int], bool]) -> None:
-        """Raise `OutcomeUnknown` unless a topic has the number of partitions it shall have, 0 where there is none.
+        """Raises `OutcomeUnknown` unless a topic has the expected number of partitions, 0 for none.
 
-        `TIMED_OUT` is said of what was not written, and of what was and is not finished, such as a topic whose leaders
-        wait for the next controller. What is shown is done: an error would make its audit row and all beside it undone.
-        What is not shown may come, or was never written.
+        `TIMED_OUT` is returned for requests that were not written, and for written ones that are not completed, such as
+        a topic whose leaders wait for the next controller. A visible result counts as done: an error would roll back
+        its audit row. An invisible one may still appear, or was never written.
         """
         try:
             partitions = len(self.topic(instance_id, name).partitions)
@@ -183,7 +186,7 @@ class TopicAdminClient:
 
 
 def metadata(names: Sequence[str] | None) -> Any:
-    """A Metadata request for some topics or all, which creates none."""
+    """Returns a Metadata request for some topics or all, without automatic creation."""
     kind = MetadataRequest.MetadataRequestTopic
     wanted = None if names is None else [kind(topic_id=uuid.UUID(int=0), name=name) for name in names]
     return MetadataRequest(
@@ -195,7 +198,7 @@ def metadata(names: Sequence[str] | None) -> Any:
 
 
 def deletion(names: Sequence[str]) -> Any:
-    """A DeleteTopics request by names."""
+    """Returns a DeleteTopics request by names."""
     return DeleteTopicsRequest(topic_names=list(names), timeout_ms=TIMEOUT_MS, version=DELETE_TOPICS_VERSION)
 
 

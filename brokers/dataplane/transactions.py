@@ -1,7 +1,7 @@
-"""Transactions as coordinators and partition leaders know them, and how one is ended from outside.
+"""Transactions as known by coordinators and partition leaders, and ways to end one.
 
-`Transactions` is the port `instances.groups.interfaces.transaction_admin_client`, as the instance's owner. What
-operators see and do goes as the cluster's own user, under internal names.
+`Transactions` implements `instances.groups.interfaces.transaction_admin_client` as the instance's owner. Requests of
+operators are sent as the cluster's own user, with internal names.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ DESCRIBE_PRODUCERS_VERSION = 0
 WRITE_TXN_MARKERS_VERSION = 1
 INIT_PRODUCER_ID_VERSION = 4
 NONE_OPEN = -1
-# The time-out a fencing hello brings: nobody goes on under it.
+# Timeout of the fencing InitProducerId; no producer continues with it.
 FENCE_TIMEOUT_MS = 1_000
 ABORT = False
 NO_SUCH_ID = 105
 
 
 class Transactions:
-    """See `instances.groups.interfaces.TransactionAdminClient`."""
+    """Implements `instances.groups.interfaces.TransactionAdminClient`."""
 
     def transactions(self, instance_id: str) -> TransactionList:
         return listed(targets(cluster_of(instance_id), instance_id))
@@ -74,14 +74,14 @@ class Transactions:
 
 
 class ClusterTransactions:
-    """All transactions of a cluster, under internal names. Raises `Unavailable` when no broker answers."""
+    """All transactions of a cluster, with internal names. Raises `Unavailable` if no broker answers."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._targets = targets(cluster, CLUSTER_USER)
 
     def transactions(self, *, producer_ids: Sequence[int] = (), open_for_ms: int = -1) -> TransactionList:
-        """Those of some producers, or all; open for at least so long where `open_for_ms` is given."""
+        """Returns transactions of some producers, or all; open for at least `open_for_ms` if given."""
         return listed(self._targets, producer_ids=producer_ids, open_for_ms=open_for_ms)
 
     def describe(self, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
@@ -91,9 +91,9 @@ class ClusterTransactions:
         return producers(self._targets, places)
 
     def abort(self, producer: ProducerState) -> None:
-        """Write an ABORT marker into one partition, as Kafka's tool does (TXN-14).
+        """Writes an ABORT marker into one partition, like Kafka's tool (TXN-14).
 
-        Raises what the leader refuses, and `OutcomeUnknown` when it does not answer and may have the marker.
+        Raises refusals of the leader, and `OutcomeUnknown` if it does not answer and may have the marker.
         """
         kind = WriteTxnMarkersRequest.WritableTxnMarker
         marker = kind(
@@ -114,7 +114,7 @@ class ClusterTransactions:
         require_ok(topic.partitions[0].error_code)
 
     def fence(self, transactional_id: str) -> None:
-        """Say hello in a producer's name: its epoch grows, its open transaction is aborted, it may write no more."""
+        """Sends InitProducerId in a producer's name: its epoch increases, its open transaction is aborted."""
 
         answer = coordinators.ask_until_complete(
             self._cluster,
@@ -129,7 +129,7 @@ class ClusterTransactions:
 
 
 def _fencing(transactional_id: str) -> Any:
-    """The hello of a producer under this id: it fences the one before."""
+    """Returns the InitProducerId request that fences the previous producer of this id."""
     return InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=FENCE_TIMEOUT_MS,
@@ -138,7 +138,7 @@ def _fencing(transactional_id: str) -> Any:
 
 
 def listed(asked: Mapping[int, Target], *, producer_ids: Sequence[int] = (), open_for_ms: int = -1) -> TransactionList:
-    """ListTransactions of every broker, by id."""
+    """Returns ListTransactions of every broker, by id."""
     result = scatter([
         (target, ListTransactionsRequest(
             state_filters=[], producer_id_filters=list(producer_ids), duration_filter=open_for_ms,

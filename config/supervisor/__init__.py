@@ -1,1 +1,1 @@
-"""`manage.py up` and `down`: one process that starts the whole product, watches it, and takes it down again."""
+"""Supervisor of `manage.py up` and `down`: one process that starts the whole product, monitors and stops it."""

@@ -1,4 +1,4 @@
-"""`manage.py up` and `down` as seen from the shell: exit codes, error texts, and running in the background."""
+"""Command line behaviour of `manage.py up` and `down`: exit codes, error texts, and running in the background."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ OPEN_FILES = 65_536
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one of the two commands. Returns the exit code."""
+    """Runs one of the two commands. Returns the exit code."""
     options = parse(arguments)
     if isinstance(options, DownOptions):
         return down(options)
-    os.umask(PRIVATE_UMASK)  # of all that is started from here on too
+    os.umask(PRIVATE_UMASK)  # also of all child processes
     return detach(options) if options.detach else up(options)
 
 
 def up(options: UpOptions) -> int:
-    """Start everything, stay, and stop everything when asked to."""
+    """Starts everything, monitors it, and stops it when asked to."""
     from config.supervisor.up import Supervisor
 
     progress = Progress()
@@ -71,7 +71,7 @@ def up(options: UpOptions) -> int:
 
 
 def down(options: DownOptions) -> int:
-    """Stop the supervisor of a state directory and wait until everything is gone."""
+    """Stops the supervisor of a state directory and waits until all its processes have ended."""
     state = StateDirectory(options.state_dir)
     pid = state.holder()
     if pid is None:
@@ -89,15 +89,15 @@ def down(options: DownOptions) -> int:
 
 
 def detach(options: UpOptions) -> int:
-    """Start a supervisor in the background, show its lines until it is ready, and leave it running.
+    """Starts a supervisor in the background, shows its output until it is ready, and leaves it running.
 
-    Returns `EXIT_NOT_READY` when that takes longer than we wait; a start that fails ends by itself.
+    Returns `EXIT_NOT_READY` after a timeout; a failing start ends by itself.
     """
     state = StateDirectory(options.state_dir)
     ready_file = options.ready_file or options.state_dir / "ready.json"
     try:
         state.prepare()
-        state.require_free()  # or what the one that runs has written would be lost
+        state.require_free()  # otherwise the files of the running supervisor would be lost
         ready_file.unlink(missing_ok=True)
     except StartFailed as failure:
         _explain(failure)
@@ -114,7 +114,7 @@ def detach(options: UpOptions) -> int:
     with log_file.open("rb") as lines:
         is_given_up = _follow(process, ready_file, lines)
     if process.poll() is not None and not ready_file.exists():
-        return process.returncode or EXIT_FAILED  # 0: somebody has stopped it meanwhile
+        return process.returncode or EXIT_FAILED  # 0: it was stopped meanwhile
     if is_given_up:
         _explain_unready(process.pid, options.state_dir, ready_file, log_file)
         return EXIT_NOT_READY
@@ -124,7 +124,7 @@ def detach(options: UpOptions) -> int:
 
 
 def _follow(process: subprocess.Popen[bytes], ready_file: Path, lines: BinaryIO) -> bool:
-    """Show what a supervisor in the background says. True when it neither got ready nor ended while we were patient."""
+    """Shows the output of a supervisor in the background. True if it neither got ready nor ended before the timeout."""
     deadline = time.monotonic() + DETACH_TIMEOUT_S
     is_given_up = False
     try:
@@ -134,17 +134,19 @@ def _follow(process: subprocess.Popen[bytes], ready_file: Path, lines: BinaryIO)
             is_given_up = time.monotonic() >= deadline
         time.sleep(POLL_S)
     except KeyboardInterrupt:
-        is_given_up = True  # it has a session of its own, and goes on
+        is_given_up = True  # it has its own session and continues
     _copy(lines.read())
     return is_given_up and not ready_file.exists()
 
 
 def _explain_unready(pid: int, state_dir: Path, ready_file: Path, log_file: Path) -> None:
-    """It is not stopped: what takes so long, a migration or the recovery of a database, would only begin again."""
-    said = log_file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    """Explains that the start takes long. It is not stopped, because a migration or a recovery would only
+    start over.
+    """
+    lines = log_file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     print(  # noqa: T201
         f"\nNot ready yet. Process {pid} goes on starting in the background.\n"
-        f"Its last word: {said[-1].strip() if said else 'none'}\n"
+        f"Its last word: {lines[-1].strip() if lines else 'none'}\n"
         f"Next step:     wait until {ready_file} exists; what it says meanwhile is in {log_file}.\n"
         f"               Or stop it with: {down_command(state_dir)}",
         file=sys.stderr,
@@ -159,7 +161,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _allow_open_files() -> None:
-    """Raise our own limit as far as we may; children inherit it. A broker holds a file per segment and connection."""
+    """Raises the limit of open files, which children inherit. A broker has a file per segment and connection."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft < wanted:

@@ -1,4 +1,4 @@
-"""Services the environment points at: asked before anything starts, so that a wrong URL is one clear sentence."""
+"""Checks of external services before anything starts, so that a wrong URL gives one clear message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROBE_TIMEOUT_S = 5
 
 
 def check(variable: str, address: str) -> None:
-    """Ask the service whether it is there.
+    """Checks that the service is reachable.
 
     Raises:
         StartFailed: it does not answer, or refuses us.
@@ -45,7 +45,7 @@ def _ask_redis(address: str) -> None:
 
 
 def _ask_zookeeper(address: str) -> None:
-    """One server of the ensemble is enough: the others are tried by the clients."""
+    """Checks that one server of the ensemble answers; clients try the others."""
     tls = zookeeper_tls(os.environ.get(ZOOKEEPER_CA_FILE, ""), os.environ.get(ZOOKEEPER_CONTROL_CERTIFICATE_FILE, ""))
     failure: OSError | None = None
     for server in servers_of(address):

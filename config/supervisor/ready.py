@@ -1,4 +1,4 @@
-"""The ready block: what a person, or a test, needs to use what was just started."""
+"""Ready block: everything that a person, or a test, needs to use the started product."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DemoTenant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslLogin:
-    """The user with which Kafka clients sign in, and the certificate they trust where the route is encrypted."""
+    """User for Kafka clients, and the CA they trust if the route is encrypted."""
 
     mechanism: str
     username: str
@@ -47,7 +47,7 @@ class SaslLogin:
         }
 
     def options(self) -> str:
-        """Options for the command lines of kafka-python."""
+        """Returns options for the command line tools of kafka-python."""
         user, password = shlex.quote(self.username), shlex.quote(self.password)
         trusted = "" if self.ca_file is None else f" -C {shlex.quote(f'ssl_cafile={self.ca_file}')}"
         return f" -S {self.security_protocol} -M {self.mechanism} -U {user} -P {password}{trusted}"
@@ -55,7 +55,7 @@ class SaslLogin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoInstance:
-    """`sasl` is None where clients reach it without signing in."""
+    """Demo instance; `sasl` is None if clients need no sign-in."""
 
     id: str
     bootstrap_servers: str
@@ -65,7 +65,7 @@ class DemoInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """Everything the block shows. `tenant` and `instance` are None with `--no-demo`."""
+    """Content of the block. `tenant` and `instance` are None with `--no-demo`."""
 
     console_url: str
     operator: Login
@@ -78,7 +78,7 @@ class Ready:
         return f"{self.console_url}/api/v1/"
 
     def as_json(self) -> dict[str, Any]:
-        """The contract of `--ready-file`."""
+        """Returns the documented content of `--ready-file`."""
         tenant, instance = self.tenant, self.instance
         return {
             "console_url": self.console_url,
@@ -106,7 +106,7 @@ class Ready:
         }
 
     def as_text(self, *, elapsed_s: float, state_dir: Path, is_in_background: bool = False) -> str:
-        """The block for people. `is_in_background`: no terminal reaches the process with Ctrl-C."""
+        """Returns the block for people. `is_in_background` means that Ctrl-C does not reach the process."""
         lines = ["=" * WIDTH, f"Penstock is ready after {elapsed_s:.1f} s. State: {state_dir}", ""]
         lines.append(f"  Console      {self.console_url}/")
         if self.tenant is not None:
@@ -129,7 +129,7 @@ class Ready:
         return "\n".join(lines)
 
     def commands(self) -> list[str]:
-        """Produce two records to the demo topic, then read them back, with a stock client from the clone."""
+        """Returns commands that produce two records to the demo topic and read them back with a stock client."""
         if self.instance is None:
             return []
         python = shlex.quote(_shown(Path(sys.executable)))
@@ -142,13 +142,13 @@ class Ready:
 
 
 def down_command(state_dir: Path) -> str:
-    """What stops the product of a state directory, to be copied as it is."""
+    """Returns the command that stops the product of a state directory."""
     words = (_shown(Path(sys.executable)), _shown(BASE_DIR / "manage.py"), "down", "--state-dir", str(state_dir))
     return shlex.join(words)
 
 
 def _shown(program: Path) -> str:
-    """Relative when the reader stands in the clone, as after `make run`."""
+    """Returns a relative path if the current directory is the clone, as after `make run`."""
     if Path.cwd() == BASE_DIR and program.is_relative_to(BASE_DIR):
         return os.path.relpath(program, BASE_DIR)
     return str(program)

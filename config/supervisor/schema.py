@@ -1,4 +1,4 @@
-"""Bringing database and catalogs up to the code, in the supervisor's own process."""
+"""Migration of the database and compilation of translations, in the supervisor's process."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from config.translations import compile_stale
 
 
 def migrate(say: Callable[[str], None]) -> int:
-    """Apply what is missing; compile catalogs that are older than their source. Returns the number of migrations.
+    """Applies missing migrations and compiles outdated catalogs. Returns the number of migrations.
 
-    What is about to be applied is said before: on large tables it may take minutes.
+    Migrations are announced, because they may take minutes on large tables.
     """
     django.setup()
     compile_stale(settings.LOCALE_PATHS)

@@ -1,6 +1,6 @@
-"""The rows a fresh installation starts with: plans, one cluster on this machine, an operator, and a demo tenant.
+"""Initial rows of an installation: plans, one cluster on this machine, an operator, and a demo tenant.
 
-Everything here may run again on rows that exist, and then changes nothing.
+All functions are idempotent.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ DEMO_INSTANCE = "demo"
 DEMO_TOPIC = "hello"
 DEMO_USER = "demo"
 DEMO_MECHANISM = "SCRAM-SHA-512"
-# Wide enough that trying the product out with real load does not end at the first limit.
+# Large enough for trying the product with real load.
 DEMO_BANDWIDTH_MB_S = 200
 DEMO_STORAGE_GB = 500
 PASSWORD_BYTES = 12
@@ -63,7 +63,7 @@ Wait = Callable[[Callable[[], bool], str, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seeded:
-    """Who may sign in."""
+    """Accounts that may sign in."""
 
     operator: Login
     operator_token: str
@@ -71,7 +71,7 @@ class Seeded:
 
 
 def fleet(options: UpOptions, host_name: str) -> None:
-    """Plans, and the wanted state of the cluster on this machine: what the agent will start."""
+    """Creates plans and the wanted state of the cluster on this machine, which the agent will start."""
     ensure_default_plans()
     seed_fleet(
         cluster_name=CLUSTER_NAME,
@@ -86,9 +86,9 @@ def fleet(options: UpOptions, host_name: str) -> None:
 
 
 def further_fleet(options: UpOptions, host_name: str) -> list[str]:
-    """Hosts beside the first one, each a loopback address, and clusters on them; what is there already stays.
+    """Creates further hosts, each with a loopback address, and clusters on them; existing ones do not change.
 
-    Returns the names of these hosts, whose agents are to be started.
+    Returns the names of these hosts, whose agents must be started.
     """
     acting = system_actor("up")
     addresses = {f"{host_name}-{number}": f"127.0.0.{number}" for number in range(2, options.hosts + 1)}
@@ -110,27 +110,28 @@ def further_fleet(options: UpOptions, host_name: str) -> list[str]:
 
 
 def clusters_are_formed() -> bool:
-    """True when no cluster is being formed any more."""
+    """True if no cluster is being formed."""
     return not Cluster.objects.filter(state=ClusterState.FORMING).exists()
 
 
 def brokers_serve() -> bool:
-    """Whether every broker that shall run says that it serves."""
+    """True if every broker that should run reports that it serves."""
     wanted = Broker.objects.filter(cluster__name=CLUSTER_NAME, wanted=WantedState.RUNNING).select_related("host")
     return all(answers_ok(*broker.admin_address, "/readyz") for broker in wanted)
 
 
 def people(state: StateDirectory, *, with_demo: bool, say: Callable[[str], None]) -> Seeded:
-    """The operator and the demo tenant's owner; their passwords are kept in the state directory."""
+    """Creates the operator and the demo tenant's owner; their passwords are stored in the state directory."""
     logins = _Logins(state)
     operator = logins.login("operator", OPERATOR_EMAIL)
     login = logins.login("demo", DEMO_EMAIL) if with_demo else None
     if logins.are_lost:
-        # Those who have accounts need passwords that somebody knows. First, for once the file is whole nothing is lost.
+        # Existing accounts need known passwords. This comes first, because the loss is no longer visible once the file
+        # is complete.
         for lost in (operator, logins.login("demo", DEMO_EMAIL)):
             if tenant_services.replace_password(email=lost.username, password=lost.password):
                 say(f"The file of logins was unreadable: {lost.username} has a new password, shown below")
-    # Before anybody has them: rows whose passwords a stop in between has lost could never be used.
+    # Saved before the accounts are created: an interruption must not leave accounts with unknown passwords.
     logins.save()
     tenant_services.create_operator(email=operator.username, password=operator.password)
     tenant = None
@@ -145,7 +146,7 @@ def people(state: StateDirectory, *, with_demo: bool, say: Callable[[str], None]
 
 
 def operator_token(state: StateDirectory) -> str:
-    """The API token of the operator that `people` made, which the state directory keeps; made anew if it works no more.
+    """Returns the API token of the operator, stored in the state directory; recreated if it is invalid.
 
     Raises `NotFound` before there is an operator.
     """
@@ -158,9 +159,7 @@ def operator_token(state: StateDirectory) -> str:
 
 
 def demo_instance(state: StateDirectory, *, wait: Wait) -> DemoInstance:
-    """The demo tenant's instance, created when there is none, waited for until it runs; with a user where it takes one
-    to connect.
-    """
+    """Returns the demo tenant's running instance, created if needed, with a user if clients must sign in."""
     member = demo_owner(DEMO_EMAIL)
     result = instance_selectors.instance_list(member.tenant).filter(name=DEMO_INSTANCE).first()
     instance = result or _create_demo_instance(member)
@@ -181,15 +180,13 @@ def demo_instance(state: StateDirectory, *, wait: Wait) -> DemoInstance:
 
 
 def demo_user(state: StateDirectory, member: Member, instance: Instance, *, wait: Wait) -> SaslLogin:
-    """The demo instance's user with full access, and the password of it that this state directory keeps; made anew
-    where the user or that password is gone.
-    """
+    """Returns the demo instance's user with full access and its stored password; recreated if either is missing."""
     logins = _Logins(state)
 
     def is_there() -> bool:
         try:
             return _has_password(logins, member, instance)
-        except Unavailable:  # brokers open its listeners at the moment
+        except Unavailable:  # brokers are opening its listeners
             return False
 
     wait(is_there, f"the user of the demo instance {instance.pk}", "agent")
@@ -232,12 +229,12 @@ def _create_demo_instance(member: Member) -> Instance:
 
 
 def release_connections() -> None:
-    """The supervisor only watches from here on; it needs no database."""
+    """Closes database connections, which the supervisor no longer needs."""
     connections.close_all()
 
 
 class _Logins:
-    """The passwords and the demo token this state directory gave out, in a file only its owner can read."""
+    """Passwords and the demo token of this state directory, in a private file."""
 
     def __init__(self, state: StateDirectory) -> None:
         self.file = state.root / SECRETS_DIR / LOGINS_FILE
@@ -246,7 +243,7 @@ class _Logins:
         if self.file.exists():
             try:
                 self.known = _texts(json.loads(self.file.read_text("utf-8")))
-            except ValueError:  # torn by a power cut
+            except ValueError:  # truncated by a power failure
                 self.are_lost = True
 
     def login(self, name: str, email: str) -> Login:
@@ -258,7 +255,7 @@ class _Logins:
 
 
 def _texts(body: Any) -> dict[str, str]:
-    """Raises `ValueError` for anything else."""
+    """Checks that the document is an object of strings. Raises `ValueError`."""
     if not isinstance(body, dict) or not all(isinstance(value, str) for value in body.values()):
         raise ValueError("not an object of texts")
     return body

@@ -1,4 +1,4 @@
-"""PostgreSQL, Redis and ZooKeeper for one state directory: ours, or the ones the environment points at."""
+"""PostgreSQL, Redis and ZooKeeper of one state directory: embedded, or external by environment variables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from config.supervisor.options import UpOptions
 from config.supervisor.state import StateDirectory
 
 START_TIMEOUT_S = 30.0
-# Files with user:password: as whom the control plane, and brokers, speak to ZooKeeper.
+# Files with user:password of the control plane and of brokers for ZooKeeper.
 CONTROL_FILE = "PENSTOCK_ZOOKEEPER_CONTROL_FILE"
 BROKER_FILE = "PENSTOCK_ZOOKEEPER_BROKER_FILE"
 ZOOKEEPER_TLS_VARIABLES = (
@@ -44,7 +44,7 @@ ZOOKEEPER_TLS_VARIABLES = (
 
 
 class Service(Protocol):
-    """What the three have in common."""
+    """Common interface of the three services."""
 
     child: Child
 
@@ -55,7 +55,7 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What has to be started here, slowest first, and the addresses of everything."""
+    """Services to start, slowest first, and the addresses of all."""
 
     embedded: tuple[Service, ...]
     external: tuple[str, ...]
@@ -63,7 +63,7 @@ class Services:
     java: Java
 
     def environment(self) -> dict[str, str]:
-        """The environment of our own programs: the addresses, and what Spark needs to find its Java and Python."""
+        """Returns the environment of our programs: addresses, and Java and Python for Spark."""
         return {
             **os.environ,
             **self.addresses,
@@ -75,10 +75,10 @@ class Services:
 
 
 def plan(options: UpOptions, state: StateDirectory) -> Services:
-    """Decide what is embedded. A service whose URL is in the environment is somebody else's to start.
+    """Decides which services are embedded. A service with a URL in the environment is external.
 
     Raises:
-        StartFailed: something an embedded service needs is missing, or an external one does not answer.
+        StartFailed: an embedded service lacks something, or an external one does not answer.
     """
     java = find_java(state.root / "java")
     embedded: list[Service] = []
@@ -119,10 +119,10 @@ def _ensure_zookeeper_credentials(state: StateDirectory, role: str) -> Path:
 
 
 def _guard_foreign(address: str) -> dict[str, str]:
-    """Access lists in a ZooKeeper that is not ours, where credentials for it are named.
+    """Sets ACLs in an external ZooKeeper if credentials for it are configured.
 
     Raises:
-        StartFailed: only one of the two is named, or they cannot be used.
+        StartFailed: only one of the two is configured, or they cannot be used.
     """
     named = {variable: os.environ.get(variable, "") for variable in (CONTROL_FILE, BROKER_FILE)}
     if not any(named.values()):
@@ -145,12 +145,12 @@ def _guard_foreign(address: str) -> dict[str, str]:
 
 
 def _tls_of_foreign() -> dict[str, str]:
-    """What other commands need to reach it."""
+    """Returns the TLS variables that other commands need to reach it."""
     return {name: os.environ[name] for name in ZOOKEEPER_TLS_VARIABLES if os.environ.get(name)}
 
 
 def _refuse_foreign_tls(variable: str) -> None:
-    """Raises StartFailed: TLS is asked for towards the embedded ZooKeeper, which has a port on loopback alone."""
+    """Raises StartFailed if TLS is configured for the embedded ZooKeeper, which only has a loopback port."""
     named = [name for name in ZOOKEEPER_TLS_VARIABLES if os.environ.get(name)]
     if variable == "ZOOKEEPER_URL" and named:
         raise StartFailed(
@@ -170,15 +170,15 @@ def _postgres(_options: UpOptions, state: StateDirectory, _java: Java) -> tuple[
     return server, {"DATABASE_URL": server.url}
 
 
-# In the order they are started: a Java virtual machine takes longest to wake up.
+# Start order: a JVM takes longest to start.
 _BUILDERS = {"ZOOKEEPER_URL": _zookeeper, "REDIS_URL": _redis, "DATABASE_URL": _postgres}
 
 
 def ensure_secrets(state: StateDirectory) -> None:
-    """Generate, once, the secrets our own programs read from the state directory."""
+    """Generates once the secrets that our programs read from the state directory."""
     ensure_secret(state.root, "secret_key")
     if internal_security() != MUTUAL_TLS:
-        # Else only brokers of before certificates know it, and it is where they have it from.
+        # Otherwise only brokers of versions before certificates know it, which read it from here.
         ensure_secret(state.root, "control_secret")
     tls_directory = Path(os.environ.get("PENSTOCK_TLS_DIR") or state.root / SECRETS_DIR / TLS_DIR)
     ensure_ca(tls_directory)

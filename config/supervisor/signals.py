@@ -1,4 +1,4 @@
-"""Ctrl-C, `down` and a closed terminal all mean the same: stop, in order, once."""
+"""Stop signals: Ctrl-C, `down` and a closed terminal all request one orderly stop."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequested(BaseException):
-    """Raised in the main thread when a stop signal arrives. Not an `Exception`: no error handling may swallow it."""
+    """Raised in the main thread when a stop signal arrives. Not an `Exception`, so that error handling cannot swallow
+    it.
+    """
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(signal.Signals(signal_number).name)
 
 
 def raise_on_stop_signals() -> None:
-    """From here on a stop signal raises `StopRequested`. Who was started with `nohup` outlives the terminal."""
+    """Makes stop signals raise `StopRequested`. SIGHUP stays ignored under `nohup`."""
     for number in STOP_SIGNALS:
         if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
             continue
@@ -24,7 +26,7 @@ def raise_on_stop_signals() -> None:
 
 
 def ignore_stop_signals() -> None:
-    """From here on stop signals change nothing: stopping is under way already."""
+    """Ignores stop signals while stopping."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 

@@ -1,4 +1,4 @@
-"""The state directory: who holds it, what runs in it, and which addresses it gave out."""
+"""State directory: its lock, the running processes, and the assigned addresses."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LOCK_FILE = "supervisor.lock"
 SHAPE_FILE = "shape.json"
 RUN_FILE = "run.json"
 MODES_FILE = "modes.json"
-# There while a backup is being restored, and after a restore that was killed.
+# Exists while a backup is being restored, and after an interrupted restore.
 RESTORE_FILE = "restore.json"
-# All that a run makes below the state directory.
+# Everything that a run creates below the state directory.
 MADE_HERE = (
     "agent", "brokers", "celerybeat-schedule*", "java", "logs", "postgres", "redis", "secrets", "spark", "zookeeper",
     LOCK_FILE, PORTS_FILE, RUN_FILE, SERVICES_FILE, SHAPE_FILE,
@@ -39,7 +39,7 @@ class AlreadyRunning(StartFailed):
 
 @dataclass(frozen=True, slots=True)
 class StateDirectory:
-    """Paths below one state directory and the small files the supervisor keeps there."""
+    """Paths below one state directory, and the supervisor's small files."""
 
     root: Path
 
@@ -51,10 +51,10 @@ class StateDirectory:
         return self.logs / f"{name}.log"
 
     def prepare(self) -> None:
-        """Make the directory and prove that it can be written.
+        """Creates the directory and checks that it is writable.
 
         Raises:
-            StartFailed: it cannot.
+            StartFailed: it is not.
         """
         probe = self.root / f".writable.{os.getpid()}"
         try:
@@ -65,7 +65,7 @@ class StateDirectory:
                     "Choose a directory in it, or elsewhere, with --state-dir.",
                 )
             self.root.chmod(0o700)
-            # The supervisor's own log has the ready block, others what is sent by mail while no mail server is named.
+            # The supervisor's log contains the ready block; others contain mails while no mail server is configured.
             self.logs.mkdir(mode=0o700, exist_ok=True)
             self.logs.chmod(0o700)
             probe.write_bytes(b"")
@@ -77,7 +77,7 @@ class StateDirectory:
             ) from error
 
     def tighten(self) -> None:
-        """What an earlier version made readable for others is its owner's from here on. Hold the lock."""
+        """Makes files private that an earlier version created readable for others. The lock must be held."""
         if self._read(MODES_FILE).get("private"):
             return
         for pattern in MADE_HERE:
@@ -87,7 +87,7 @@ class StateDirectory:
         self._write(MODES_FILE, {"private": True})
 
     def lock(self) -> IO[str]:
-        """Take the directory for this process; the lock goes with the returned file (and with the process).
+        """Locks the directory for this process; the lock ends with the returned file or the process.
 
         Raises:
             AlreadyRunning: another supervisor has it.
@@ -105,7 +105,7 @@ class StateDirectory:
         return stream
 
     def require_free(self) -> None:
-        """Raises `AlreadyRunning` when a supervisor has the directory."""
+        """Raises `AlreadyRunning` if a supervisor holds the directory."""
         holder = self.holder()
         if holder is not None:
             raise self._already_running(holder)
@@ -117,11 +117,11 @@ class StateDirectory:
         )
 
     def restore_note(self) -> dict[str, Any]:
-        """Note of a restore that was begun and has not ended; empty when there is none."""
+        """Returns the note of an unfinished restore; empty if there is none."""
         return self._read(RESTORE_FILE)
 
     def require_whole(self) -> None:
-        """Raises `StartFailed` after a restore that was killed: what is here is neither the old state nor the new."""
+        """Raises `StartFailed` after an interrupted restore, which leaves neither the old state nor the new one."""
         note = self.restore_note()
         if note:
             raise StartFailed(
@@ -130,7 +130,7 @@ class StateDirectory:
             )
 
     def holder(self) -> int | None:
-        """The process id of the supervisor that holds the directory, or None when nobody does."""
+        """Returns the process id of the supervisor that holds the directory, or None."""
         file = self.root / LOCK_FILE
         if not file.exists():
             return None
@@ -143,7 +143,7 @@ class StateDirectory:
         return None
 
     def port(self, name: str, options: UpOptions) -> int:
-        """The loopback port of an internal service: the one it had last time when that is free and nobody else's."""
+        """Returns the loopback port of an internal service: the previous one if it is free and unassigned."""
         known = self._read(PORTS_FILE)
         others = {port for other, port in known.items() if other != name}
         port = service_port(known.get(name), options.ports_wanted | others)
@@ -152,24 +152,24 @@ class StateDirectory:
         return port
 
     def resolved_port_base(self, wanted: int) -> int:
-        """The first tenant port of this state directory: what was settled, for addresses stay; else what is wanted."""
+        """Returns the first tenant port: the settled one, because addresses are permanent, otherwise the wanted one."""
         return int(self._read(SHAPE_FILE).get("port_base", wanted))
 
     def has_resolved_port_base(self) -> bool:
-        """Whether addresses may have been given out."""
+        """True if addresses may have been assigned."""
         return "port_base" in self._read(SHAPE_FILE)
 
     def resolve_port_base(self, port_base: int) -> None:
-        """From here on addresses are given out from this port upwards, whatever a later start is told."""
+        """Settles the first tenant port, regardless of options of later starts."""
         if not self.has_resolved_port_base():
             self._write(SHAPE_FILE, {"port_base": port_base})
 
     def write_addresses(self, addresses: dict[str, str]) -> None:
-        """Tell other commands run on this state directory where the services are (`config.environment`)."""
+        """Writes the addresses of the services for other commands (`config.environment`)."""
         self._write(SERVICES_FILE, addresses)
 
     def remember(self, run: str, pids: dict[str, int]) -> None:
-        """Note a run and its children, so that the warden or the next start finds what a killed supervisor left."""
+        """Records a run and its children, so that the warden or the next start finds what a killed supervisor left."""
         children = {}
         for name, pid in pids.items():
             try:
@@ -179,7 +179,7 @@ class StateDirectory:
         self._write(RUN_FILE, {"run": run, "children": children})
 
     def family(self) -> Family:
-        """The processes of the run that was noted last."""
+        """Returns the processes of the last recorded run."""
         noted = self._read(RUN_FILE)
         children = tuple((int(pid), identity) for pid, identity in noted.get("children", {}).values())
         return Family(str(noted.get("run", "none")), children)
@@ -191,7 +191,7 @@ class StateDirectory:
         try:
             body = json.loads(file.read_text(encoding="utf-8"))
         except ValueError:
-            return {}  # torn by a power cut: all of it can be found anew
+            return {}  # truncated by a power failure: all of it can be determined again
         return body if isinstance(body, dict) else {}
 
     def _write(self, name: str, body: dict[str, Any]) -> None:
@@ -199,14 +199,14 @@ class StateDirectory:
 
 
 def _below(top: Path) -> Iterator[str]:
-    """It, and what is in it."""
+    """Yields a path and everything below it."""
     yield str(top)
     for folder, folders, files in os.walk(top):
         yield from (f"{folder}/{name}" for name in (*folders, *files))
 
 
 def _close(path: str) -> None:
-    """Links lead elsewhere, and what vanishes or belongs to somebody else is not ours to change."""
+    """Removes permissions of others. Links, vanished files and files of other users are skipped."""
     try:
         mode = os.lstat(path).st_mode
         if not stat.S_ISLNK(mode) and mode & FOR_OTHERS:
@@ -216,7 +216,7 @@ def _close(path: str) -> None:
 
 
 def write_private_json(file: Path, body: dict[str, Any]) -> None:
-    """Replace a file in one step, a power cut included; only its owner may read it, for it holds passwords."""
+    """Replaces a private file atomically and durably; it contains passwords."""
     draft = _draft_of(file)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
@@ -227,7 +227,7 @@ def write_private_json(file: Path, body: dict[str, Any]) -> None:
 
 
 def require_writable(file: Path) -> None:
-    """Try what `write_private_json` will do without showing a file by that name, for others wait for it to exist.
+    """Checks that `write_private_json` would succeed without creating the file, whose existence others wait for.
 
     Raises:
         OSError: it would fail.

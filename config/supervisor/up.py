@@ -1,4 +1,4 @@
-"""The start, step by step: services, schema, rows, programs, ready block."""
+"""Start of the product in steps: services, schema, rows, programs, ready block."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from config.supervisor.watch import Stage, Watch
 PROGRAM_START_TIMEOUT_S = 60.0
 RUN_NAME_BYTES = 8
 LEFTOVERS_PATIENCE_S = 5.0
-# This machine's row in the table of hosts.
+# Name of this machine in the table of hosts.
 HOST_NAME = "local"
 
 
 def modules_line(note: Note) -> str:
-    """What brokers run, and whether that will change."""
+    """Returns a line about the modules that brokers run, and whether that will change."""
     if note.build is Build.COMPLETE:
         return "Brokers run compiled modules"
     if note.build is Build.PENDING:
@@ -54,10 +54,10 @@ class Supervisor:
         self._lock: IO[str] | None = None
 
     def start(self) -> None:
-        """Bring everything up; returns when the product is ready to use.
+        """Starts everything; returns when the product is ready to use.
 
         Raises:
-            StartFailed: with what is wrong and the next step. `stop` cleans up what was started.
+            StartFailed: with the reason and the next step. `stop` cleans up what was started.
         """
         self.state.prepare()
         self._lock = self.state.lock()
@@ -82,7 +82,7 @@ class Supervisor:
         self._start_programs(plan)
 
     def _forget_ready_file(self) -> None:
-        """What a killed supervisor left says nothing about this start."""
+        """Removes the ready file of a killed supervisor."""
         file = self.options.ready_file
         if file is None:
             return
@@ -102,7 +102,7 @@ class Supervisor:
             self.options = replace(self.options, port_base=port_base)
 
     def stop(self) -> list[str]:
-        """Stop everything that was started. Returns the names that had to be killed."""
+        """Stops everything that was started. Returns the names that had to be killed."""
         if self._lock is None:
             return []
         killed = self.watch.stop()
@@ -118,7 +118,7 @@ class Supervisor:
             service.start()
             self.watch.add(service.child, Stage.SERVICE)
         self.state.write_addresses(plan.addresses)
-        # Importing Django takes about as long as the services take to wake up, so it is done meanwhile.
+        # Importing Django takes about as long as starting the services, so both happen in parallel.
         import django
 
         django.setup()
@@ -139,9 +139,9 @@ class Supervisor:
         from config.supervisor import seed
 
         environment = plan.environment()
-        # A start that was refused before has given out no address, so the next one may choose its ports anew.
+        # Settled only now: a start that was refused before has assigned no address, so the ports may still change.
         self.state.resolve_port_base(self.options.port_base)
-        # The longest way to ready is agent, brokers, demo instance; the console is up before that one is.
+        # The critical path is agent, brokers, demo instance; the console is ready earlier.
         seed.fleet(self.options, HOST_NAME)
         self._start_child(programs.agent(self.state, environment, host=HOST_NAME))
         for host in seed.further_fleet(self.options, HOST_NAME):

@@ -1,6 +1,6 @@
-"""A watcher of the supervisor: when that one is killed, see to it that nothing of its run stays behind.
+"""Watchdog of the supervisor: if that is killed, it ensures that no process of its run remains.
 
-Children get their stop signal from the kernel; the warden waits for them, and ends what does not end by itself.
+Children get their stop signal from the kernel; the warden waits for them, and ends those that do not end by themselves.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from config.environment import BASE_DIR
 from config.supervisor.state import StateDirectory
 
 PATIENCE_S = 10.0
-# What the supervisor says before it ends in order; silence followed by the end of the pipe means it was killed.
+# Message of an orderly end; a closed pipe without it means that the supervisor was killed.
 GOODBYE = b"bye"
 
 
 class Warden:
-    """The supervisor's side: holds one end of a pipe, which the kernel closes however we end."""
+    """Supervisor's side: holds one end of a pipe, which the kernel closes however the process ends."""
 
     def __init__(self, state: StateDirectory, environment: dict[str, str]) -> None:
         outside = {key: value for key, value in environment.items() if key != RUN_VARIABLE}
@@ -35,12 +35,12 @@ class Warden:
             )
 
     def dismiss(self) -> None:
-        """Everything was stopped in order; there is nothing to watch for."""
+        """Dismisses the watchdog after an orderly stop."""
         self._process.communicate(GOODBYE)
 
 
 def main(state_dir: str) -> int:
-    """Wait for the supervisor's end, and tidy up when it was not in order."""
+    """Waits for the supervisor's end, and cleans up if it was not orderly."""
     if sys.stdin.buffer.read() == GOODBYE:
         return 0
     names = StateDirectory(Path(state_dir)).family().end(patience_s=PATIENCE_S)

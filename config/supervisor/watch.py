@@ -1,4 +1,4 @@
-"""Keeping the children alive: a dead one is started again, later and later when it keeps dying."""
+"""Monitoring of child processes: a dead child is restarted, with increasing delays if it keeps dying."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from config.supervisor.progress import Progress
 CHECK_EVERY_S = 0.25
 BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 30.0
-# A child that lived this long was healthy: its next death starts the backoff afresh.
+# A child that lived this long was healthy: its next death restarts the backoff.
 HEALTHY_AFTER_S = 60.0
 
 
 def next_backoff_s(previous_s: float, lived_s: float) -> float:
-    """How long to wait before a dead child is started again."""
+    """Returns the delay before a dead child is restarted."""
     if lived_s >= HEALTHY_AFTER_S or previous_s == 0:
         return BACKOFF_FIRST_S
     return min(previous_s * 2, BACKOFF_MAX_S)
 
 
 class Stage(IntEnum):
-    """Children of a higher stage need those of a lower one, and are stopped before them."""
+    """Stage of children: a higher stage needs the lower ones, and is stopped before them."""
 
     SERVICE = 0
     PROGRAM = 1
@@ -45,26 +45,26 @@ class _Watched:
 
 @dataclass(slots=True)
 class Watch:
-    """The children: watched one by one, stopped stage by stage, those of a stage all at once."""
+    """Children, monitored one by one and stopped stage by stage, those of a stage concurrently."""
 
     progress: Progress
     on_change: Callable[[dict[str, int]], None]
     clock: Callable[[], float] = time.monotonic
-    # Of whoever watches, if it writes to one.
+    # Log of the monitoring process, if it writes one.
     own_log: Path | None = None
     _watched: list[_Watched] = field(default_factory=list)
 
     def add(self, child: Child, stage: Stage) -> None:
-        """Take over a child that was just started."""
+        """Adds a child that was just started."""
         self._watched.append(_Watched(child, stage, self.clock()))
         self._note_change()
 
     def pids(self) -> dict[str, int]:
-        """Process ids of the children that run."""
+        """Returns the process ids of running children."""
         return {w.child.name: w.child.process.pid for w in self._watched if w.child.process and w.child.is_running}
 
     def tick(self) -> None:
-        """Notice deaths and start what is due."""
+        """Detects dead children and restarts those that are due."""
         now_s = self.clock()
         if self.own_log is not None:
             rotate(self.own_log)
@@ -77,13 +77,13 @@ class Watch:
                 self._put_off(watched, now_s, f"ended with code {watched.child.exit_code}")
 
     def run(self) -> None:
-        """Watch for ever; a stop signal ends it by raising out of here (`config.supervisor.signals`)."""
+        """Monitors forever; a stop signal raises out of it (`config.supervisor.signals`)."""
         while True:
             time.sleep(CHECK_EVERY_S)
             self.tick()
 
     def stop(self) -> list[str]:
-        """Stop everything. Returns the names that had to be killed."""
+        """Stops all children. Returns the names that had to be killed."""
         killed = []
         for stage in sorted(Stage, reverse=True):
             children = [watched.child for watched in self._watched if watched.stage is stage]
@@ -98,7 +98,7 @@ class Watch:
         try:
             watched.child.start()
         except (OSError, SubprocessError) as error:
-            # No memory, no disk: what still runs goes on.
+            # Out of memory or disk: other children keep running.
             self._put_off(watched, now_s, f"cannot be started ({error})")
             return
         watched.started_s = now_s
@@ -115,7 +115,7 @@ class Watch:
         )
 
     def _note_change(self) -> None:
-        """The note is for whoever tidies up behind a killed supervisor; a full disk must not end all that runs."""
+        """Records the processes for cleanup after a killed supervisor; a full disk must not stop the product."""
         try:
             self.on_change(self.pids())
         except OSError as error:

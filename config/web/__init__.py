@@ -1,5 +1,5 @@
-"""The web server: gunicorn's master and parser, and a worker of our own that gives a thread to whole requests only.
+"""Web server: gunicorn's master and parser, with a worker that assigns a thread to complete requests only.
 
-Headers and bodies arrive on an event loop, under deadlines and limits. A thread of the lane of a request's path then
-calls Django. What a slow reader does not take is sent by the loop again (decision 90).
+Headers and bodies are received by an event loop, under deadlines and limits. A thread of the lane of the request's path
+then calls Django. Data that a slow reader does not accept is sent by the loop (decision 90).
 """

@@ -1,4 +1,4 @@
-"""Whose request it is: the peer's address, or what a proxy says that `PENSTOCK_TRUSTED_PROXIES` names."""
+"""Client address of a request: the peer's, or the one reported by a proxy in `PENSTOCK_TRUSTED_PROXIES`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Sequence
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# A provider gives each customer a network of this size.
+# Size of the network that a provider assigns to a customer.
 IPV6_NETWORK_BITS = 64
 FORWARDED_ADDRESSES_MAX = 32
 
 
 def networks(words: str) -> tuple[Network, ...]:
-    """Addresses and networks separated by commas. Raises `ValueError` for what is neither."""
+    """Parses addresses and networks separated by commas. Raises `ValueError`."""
     return tuple(ipaddress.ip_network(word.strip()) for word in words.split(",") if word.strip())
 
 
 def parse_address(text: str) -> Address | None:
-    """An address as it stands in a header, with or without a port; an IPv4 address inside an IPv6 one is that."""
+    """Parses an address of a header, with or without port; an IPv4-mapped address becomes IPv4."""
     word = text.strip()
     if word.startswith("["):
         word = word[1:].partition("]")[0]
@@ -37,9 +37,9 @@ def is_trusted(address: Address | None, trusted: Sequence[Network]) -> bool:
 
 
 def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) -> str:
-    """The rightmost address that is no trusted proxy's; a header of anybody else counts for nothing.
+    """Returns the rightmost address that is not a trusted proxy; headers of others are ignored.
 
-    Where a proxy says something that is no address, the one who said so is all that is known.
+    If a proxy reports an invalid address, the proxy's own address is returned.
     """
     address = parse_address(peer)
     if not trusted or not is_trusted(address, trusted):
@@ -55,7 +55,7 @@ def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) ->
 
 
 def neighbourhood(address: str) -> str:
-    """What is counted as one client: an IPv4 address, or a network of IPv6."""
+    """Returns the network that counts as one client: an IPv4 address, or an IPv6 network."""
     parsed = parse_address(address)
     if isinstance(parsed, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((parsed, IPV6_NETWORK_BITS), strict=False))

@@ -1,4 +1,4 @@
-"""In a thread: one request through Django, its answer to the connection's outgoing bytes."""
+"""Execution of a request by Django in a thread; the response goes to the connection's output buffer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def answer(worker: Worker, one: Connection) -> bool:
-    """Whether the connection may be kept for another request."""
+    """Executes the request; returns True if the connection may be kept alive."""
     response = None
     try:
         response, environ = wsgi.create(one.request, one.outgoing, one.peer, one.server, worker.cfg)

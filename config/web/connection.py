@@ -1,4 +1,4 @@
-"""One connection: what it has sent, the request that comes out of it, and what it still has to be sent."""
+"""Connection: received bytes, the request parsed from them, and the bytes to send."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from config.web.outgoing import Outgoing
 
 
 class Connection:
-    """Belongs to the event loop; while it is in `Phase.WORK`, a thread has `request` and `outgoing`."""
+    """Connection of the event loop; in `Phase.WORK` a thread uses `request` and `outgoing`."""
 
     def __init__(self, sock: socket.socket, peer: Any, server: Any, outgoing: Outgoing, *, is_proxy: bool) -> None:
         self.sock = sock
@@ -26,12 +26,12 @@ class Connection:
         self.client = neighbourhood(peer[0])
         self.phase = Phase.HEAD
         self.since_s = 0.0
-        self.events = 0  # what the selector waits for
+        self.events = 0  # events registered with the selector
         self.request: Request | None = None
         self.is_kept = False
         self.is_closed = False
         self.lingered_bytes = 0
-        self.blocked_since_s: float | None = None  # since when its reader has been waited for
+        self.blocked_since_s: float | None = None  # since when its reader has been slow
         self.blocked_at_bytes = 0
         self.requests = 0
         self._buffer = bytearray()
@@ -46,14 +46,14 @@ class Connection:
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything of a request has come."""
+        """True if a part of a request has arrived."""
         return bool(self._buffer) or self.request is not None
 
     def enter(self, phase: Phase, now_s: float) -> None:
         self.phase, self.since_s = phase, now_s
 
     def due_s(self) -> float | None:
-        """When it is closed unless something happens before."""
+        """Time at which it is closed unless something happens before."""
         if self.blocked_since_s is not None:
             return answer_due_s(self.blocked_since_s, self.outgoing.sent_bytes - self.blocked_at_bytes)
         return due_s(self.phase, self.since_s)
@@ -62,11 +62,11 @@ class Connection:
         self._buffer += data
 
     def read_request(self, cfg: Any, now_s: float) -> bool:
-        """Whether a whole request has come; then `request` is it, with its body.
+        """Returns True if a complete request has arrived; `request` then contains it with its body.
 
         Raises:
             Refused: it is not received any further.
-            Exception: what gunicorn's parser says of its header.
+            Exception: errors of gunicorn's parser about its header.
         """
         if self.request is None:
             end = end_of_head(self._buffer, self._searched)
@@ -85,20 +85,20 @@ class Connection:
         body = bytes(self._buffer[self._body.start : end_of_body])
         self._unreader.iter = iter((body,))
         self._body_bytes = len(body)
-        self.request._expected_100_continue = False  # the body is here: gunicorn need not ask for it
+        self.request._expected_100_continue = False  # the body is complete, so gunicorn need not request it
         del self._buffer[:end_of_body]
         self._searched = 0
         return True
 
     def wants_continue(self) -> bool:
-        """Whether the client waits to be asked for the body; True once."""
+        """Returns True once if the client waits for 100 Continue."""
         if self.request is None or not self.request._expected_100_continue:
             return False
         self.request._expected_100_continue = False
         return True
 
     def asked_by(self, trusted: Any) -> str:
-        """Whose request it is, as threads are shared."""
+        """Returns the client of the request for the sharing of threads."""
         assert self.request is not None
         if not self.is_proxy:
             return self.client
@@ -110,7 +110,7 @@ class Connection:
 
 
 def _body_of(request: Request, start: int) -> Body:
-    """How long the body is that gunicorn's parser found announced. Raises `Refused`."""
+    """Returns the framing of the body announced in the header. Raises `Refused`."""
     reader = request.body.reader
     if hasattr(reader, "length"):
         return SizedBody(start, reader.length)

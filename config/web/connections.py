@@ -1,4 +1,4 @@
-"""The connections there are, by client, and which of them is given up when another one comes. Pure."""
+"""Open connections by client, and the choice of one to close when a new one arrives. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from config.web.limits import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX
 
 
 class Held(Protocol):
-    """What is looked at of a connection."""
+    """Attributes of a connection that are used here."""
 
     client: str
     is_proxy: bool
@@ -25,9 +25,10 @@ One = TypeVar("One", bound=Held)
 
 
 class Connections(Generic[One]):
-    """A newcomer always comes in unless all others are at work: who sends nothing, or slowly, goes for it.
+    """Connections with limits. A new connection is accepted unless all others are working: idle or slow ones are
+    closed.
 
-    Connections of trusted proxies carry many clients. They count in the total only.
+    Connections of trusted proxies carry many clients and count towards the total only.
     """
 
     def __init__(self, *, total_max: int = CONNECTIONS_MAX, per_address_max: int = CONNECTIONS_PER_ADDRESS_MAX) -> None:
@@ -48,7 +49,7 @@ class Connections(Generic[One]):
         self._count += 1
 
     def remove(self, one: One) -> None:
-        """Forget one; twice is as good as once."""
+        """Removes a connection; idempotent."""
         held = self._by_client.get(one.client)
         if held is None or one not in held:
             return
@@ -58,29 +59,34 @@ class Connections(Generic[One]):
             del self._by_client[one.client]
 
     def is_over(self, client: str, *, is_proxy: bool) -> bool:
-        """Whether somebody has to go now that `client` has one more."""
+        """True if a connection must be closed after `client` has opened one more."""
         if self._count > self._total_max:
             return True
         return not is_proxy and len(self._by_client.get(client, ())) > self._per_address_max
 
     def victim(self, newcomer: One) -> One | None:
-        """Who goes for `newcomer`: one of its client, or of the client that has most; None: the newcomer itself."""
+        """Returns the connection to close for `newcomer`: one of its client, or of the client with most.
+
+        None stands for the newcomer itself.
+        """
         own = self._by_client.get(newcomer.client, set())
         if newcomer.is_proxy or len(own) <= self._per_address_max:
             own = self.most()
         return self.stalest(own, newcomer)
 
     def most(self) -> set[One]:
-        """The connections of the client that has most of them; proxies only where there are no others."""
+        """Returns the connections of the client with most of them; of proxies only if there are no others."""
         return max(self._by_client.values(), key=lambda held: (not next(iter(held)).is_proxy, len(held)), default=set())
 
     @staticmethod
     def stalest(held: set[One], newcomer: One | None = None) -> One | None:
-        """The first to be given up: those between requests, then who is longest in its phase; never one at work."""
+        """Returns the first connection to close: idle ones, then the one longest in its phase; never a working one."""
         idle = (one for one in held if one is not newcomer and one.phase is not Phase.WORK)
         return min(idle, key=lambda one: (min(one.phase, Phase.HEAD), one.since_s), default=None)
 
     def heaviest(self) -> One | None:
-        """Who holds most memory and is not at work; of several the one that is longest in its phase."""
+        """Returns the connection with the most buffered bytes that is not working; of several the one longest in its
+        phase.
+        """
         others = (one for one in self if one.phase is not Phase.WORK and one.held_bytes)
         return max(others, key=lambda one: (one.held_bytes, -one.since_s), default=None)

@@ -1,4 +1,4 @@
-"""How long a connection may stay in each phase. All of a header or body counts: a byte now and then gains no time."""
+"""Deadlines of the phases of a connection. They apply to a whole header or body, so slow sending gains no time."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from config.web.limits import (
 
 
 class Phase(IntEnum):
-    """Where a connection is; those before HEAD are the first to be given up for others."""
+    """Phase of a connection; phases before HEAD are closed first."""
 
-    LINGER = 0  # it has its last answer; what still comes is thrown away
-    IDLE = 1  # kept open, and nothing of another request has come
+    LINGER = 0  # the last response is sent; further input is discarded
+    IDLE = 1  # kept alive, without any byte of another request
     HEAD = 2
     BODY = 3
-    ANSWER = 4  # the answer is made, and not all of it is sent
+    ANSWER = 4  # the response is complete but not entirely sent
     WORK = 5  # waits for a thread, or has one
 
 
@@ -35,11 +35,11 @@ _SECONDS = {
 
 
 def due_s(phase: Phase, since_s: float) -> float | None:
-    """When a phase that began at `since_s` has to be over; None for those that `answer_due_s` knows."""
+    """Returns the deadline of a phase that began at `since_s`; None for phases of `answer_due_s`."""
     seconds = _SECONDS.get(phase)
     return None if seconds is None else since_s + seconds
 
 
 def answer_due_s(since_s: float, sent_bytes: int) -> float:
-    """When an answer that was first held up at `since_s` has to be taken, by what was taken of it since."""
+    """Returns the deadline of a response that was first blocked at `since_s`, extended by the bytes sent since."""
     return since_s + min(ANSWER_S + sent_bytes / ANSWER_BYTES_PER_S_MIN, ANSWER_S_MAX)

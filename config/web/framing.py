@@ -1,7 +1,7 @@
-"""Where a request ends in the bytes that came: pure, and it keeps nothing beyond the limits.
+"""Detection of the end of a request in received bytes: pure, and within the limits.
 
-gunicorn's parser reads the header and, later in a thread, the body once more. What is found here only has to bound it:
-a body that both understand differently ends with this request's bytes all the same.
+gunicorn's parser reads the header and, later in a thread, the body again. The detection here only has to bound it: even
+a body that both interpret differently ends with this request's bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?", re.DOTALL)
 
 
 class Refused(Exception):
-    """A request that is answered with `status` and not received any further."""
+    """The request is answered with `status` and not received any further."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -39,14 +39,14 @@ class _Step(Enum):
 
 
 def end_of_head(buffer: bytearray, searched: int) -> int | None:
-    """The position behind the header, or None; `searched` bytes were looked at before.
+    """Returns the position after the header, or None; `searched` bytes were searched before.
 
     Raises:
-        Refused: no header is that long.
+        Refused: the header is too long.
     """
-    found = buffer.find(END_OF_HEAD, max(0, searched - len(END_OF_HEAD) + 1), HEAD_BYTES_MAX)
-    if found >= 0:
-        return found + len(END_OF_HEAD)
+    position = buffer.find(END_OF_HEAD, max(0, searched - len(END_OF_HEAD) + 1), HEAD_BYTES_MAX)
+    if position >= 0:
+        return position + len(END_OF_HEAD)
     is_new = len(buffer) > REQUEST_LINE_BYTES_MAX >= searched
     if is_new and buffer.find(END_OF_LINE, 0, REQUEST_LINE_BYTES_MAX + len(END_OF_LINE)) < 0:
         raise Refused(414)
@@ -56,7 +56,7 @@ def end_of_head(buffer: bytearray, searched: int) -> int | None:
 
 
 class Body(Protocol):
-    """How the end of a body is found, from `start` on."""
+    """Framing of a body that begins at `start`."""
 
     start: int
 
@@ -65,7 +65,7 @@ class Body(Protocol):
 
 @dataclass(slots=True)
 class SizedBody:
-    """A body with a Content-Length, from `start` on."""
+    """Body with a Content-Length, from `start` on."""
 
     start: int
     size_bytes: int
@@ -75,14 +75,14 @@ class SizedBody:
             raise Refused(413)
 
     def end(self, buffer: bytearray) -> int | None:
-        """The position behind it, or None."""
+        """Returns the position after the body, or None."""
         end = self.start + self.size_bytes
         return end if len(buffer) >= end else None
 
 
 @dataclass(slots=True)
 class ChunkedBody:
-    """A body in chunks, from `start` on."""
+    """Chunked body, from `start` on."""
 
     start: int
     _position: int = field(init=False)
@@ -92,7 +92,7 @@ class ChunkedBody:
         self._position = self.start
 
     def end(self, buffer: bytearray) -> int | None:
-        """The position behind it, or None. Raises `Refused`."""
+        """Returns the position after the body, or None. Raises `Refused`."""
         while True:
             before = self._position, self._step
             done = self._advance(buffer)

@@ -1,6 +1,7 @@
-"""Which threads a request may have: lanes by path, and in each lane the clients in turn. `config.web.threads` runs it.
+"""Sharing of threads among requests: lanes by path, and round robin over clients in each lane.
 
-A flood of one lane leaves the others their threads; a flood of one client leaves the others of its lane their turns.
+`config.web.threads` runs it. A flood in one lane does not affect other lanes, and a flood of one client does not affect
+other clients of its lane.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Threads for the paths that begin with one of `prefixes`; one client has `per_client` of them at most.
+    """Threads for paths that begin with one of `prefixes`; a client gets at most `per_client` of them.
 
-    While a preferred lane has requests, a lane that yields begins no more than `beside_preferred` at a time: all
-    threads share one interpreter, and a page among a dozen others takes a dozen times as long.
+    While a preferred lane has requests, a yielding lane runs at most `beside_preferred` at a time: all threads share
+    one interpreter, so a page beside a dozen others takes a dozen times as long.
     """
 
     name: str
@@ -31,7 +32,7 @@ class Lane:
     beside_preferred: int | None = None
 
 
-# The first that fits; the last one is for everything else.
+# The first matching lane is used; the last one matches everything.
 LANES = (
     Lane("health", 2, 2, ("/healthz",)),
     Lane("probes", 2, 1, ("/readyz", "/metrics")),
@@ -44,13 +45,13 @@ THREADS = sum(lane.threads for lane in LANES)
 
 
 def lane_of(path: str) -> Lane:
-    """The lane of a request's path as it was sent; a path that is spelled differently is a tenant's."""
+    """Returns the lane of a request's path as it was sent; unusual spellings go to the tenants' lane."""
     return next((lane for lane in LANES if path.startswith(lane.prefixes)), LANES[-1])
 
 
 @dataclass(slots=True)
 class Waiting(Generic[Item]):
-    """A request that wants a thread."""
+    """Request that waits for a thread."""
 
     client: str
     since_s: float
@@ -59,7 +60,7 @@ class Waiting(Generic[Item]):
 
 @dataclass(slots=True)
 class LaneQueue(Generic[Item]):
-    """The requests of one lane: those that wait, by client, and how many of each client have a thread."""
+    """Requests of one lane: waiting ones by client, and the number of running ones by client."""
 
     lane: Lane
     _waiting: OrderedDict[str, deque[Waiting[Item]]] = field(default_factory=OrderedDict)
@@ -74,10 +75,10 @@ class LaneQueue(Generic[Item]):
         return self._running.total()
 
     def put(self, waiting: Waiting[Item]) -> Waiting[Item] | None:
-        """Lets a request wait. Returns the one that waits no more for it, None if there was room.
+        """Enqueues a request. Returns the request that is displaced by it, None if there was room.
 
-        In a full lane that is the latest request of the client with the most of them: a client that has few is never
-        refused because others have many.
+        In a full lane that is the latest request of the client with the most requests, so that a client with few is
+        never refused because of others.
         """
         own = self._waiting.get(waiting.client)
         if own is not None and len(own) >= QUEUED_PER_CLIENT_MAX:
@@ -94,11 +95,13 @@ class LaneQueue(Generic[Item]):
         return displaced
 
     def take(self, *, is_preferred_busy: bool = False) -> Waiting[Item] | None:
-        """The next one: clients in turn, and nobody above a client's share of the threads."""
+        """Returns the next request: round robin over clients below their share of threads."""
         beside = self.lane.beside_preferred
         if is_preferred_busy and beside is not None and self.running >= beside:
             return None
-        client = next((one for one in self._waiting if self._running[one] < self.lane.per_client), None)
+        client = next(
+            (candidate for candidate in self._waiting if self._running[candidate] < self.lane.per_client), None
+        )
         if client is None:
             return None
         queue = self._waiting[client]
@@ -112,13 +115,13 @@ class LaneQueue(Generic[Item]):
         return result
 
     def finish(self, client: str) -> None:
-        """A thread is done with a request of this client."""
+        """Records that a thread finished a request of this client."""
         self._running[client] -= 1
         if self._running[client] <= 0:
             del self._running[client]
 
     def expired(self, now_s: float) -> Iterator[Waiting[Item]]:
-        """Those that waited too long, and wait no more."""
+        """Removes and yields requests that waited too long."""
         for client in list(self._waiting):
             queue = self._waiting[client]
             while queue and now_s - queue[0].since_s > QUEUED_S_MAX:

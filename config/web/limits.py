@@ -1,44 +1,44 @@
-"""What one client may make the web server hold, and for how long."""
+"""Limits of memory and time that a client can use of the web server."""
 
 from __future__ import annotations
 
-# A request line as gunicorn takes it at most; the longest name of a group, as %XX, and a page token need 6 kB.
+# Maximum request line of gunicorn; the longest group name, encoded as %XX, with a page token needs 6 kB.
 REQUEST_LINE_BYTES_MAX = 8_190
 # Request line and header fields together.
 HEAD_BYTES_MAX = 32 * 1024
-# Of any request, as sent: what a chunked body says of its chunks counts as well.
+# Body of any request as sent, including chunk headers.
 BODY_BYTES_MAX = 1024 * 1024
 CHUNK_LINE_BYTES_MAX = 1024
 TRAILER_BYTES_MAX = 8 * 1024
 RECEIVE_BYTES = 64 * 1024
-# Of a connection, that the kernel takes before the server reads it. Left to itself it takes megabytes.
+# Kernel receive buffer of a connection, which otherwise grows to megabytes.
 KERNEL_RECEIVE_BYTES_MAX = 128 * 1024
 
-# From the first byte of a request (on a new connection: from its beginning) to the end of its header.
+# From the first byte of a request (on a new connection: from its start) to the end of its header.
 HEAD_S_MAX = 10.0
 # From the end of the header to the end of the body.
 BODY_S_MAX = 30.0
-# A connection that is kept open for another request.
+# Idle time of a kept-alive connection.
 IDLE_S_MAX = 30.0
-# A request that waits for a thread is answered 503 afterwards.
+# A request that waits longer for a thread is answered with 503.
 QUEUED_S_MAX = 20.0
-# An answer may take this long, and longer by what was taken of it at the lowest rate; not longer than the last.
+# Time for sending a response, extended by the bytes sent at the minimum rate, up to the maximum.
 ANSWER_S = 30.0
 ANSWER_BYTES_PER_S_MIN = 16 * 1024
 ANSWER_S_MAX = 600.0
-# After an answer that ends a connection, what still comes is thrown away: closing at once would lose the answer.
+# Input after the last response is discarded for this time: closing immediately could lose the response.
 LINGER_S_MAX = 2.0
 LINGER_BYTES_MAX = 256 * 1024
 
 CONNECTIONS_MAX = 1_000
 CONNECTIONS_PER_ADDRESS_MAX = 100
-# Bodies and answers that are held for clients, all connections together.
+# Bodies and responses buffered for all connections together.
 HELD_BYTES_MAX = 64 * 1024 * 1024
-# An answer that is made piece by piece waits while more than this is not sent.
+# A streamed response waits while more than this is unsent.
 UNSENT_BYTES_MAX = 256 * 1024
-# Threads that wait for slow readers at a time; one more such answer is cut.
+# Maximum number of threads waiting for slow readers; a further such response is cut.
 WAITING_STREAMS_MAX = 2
-# Requests that wait for a thread of their lane: all of them, and those of one client.
+# Requests waiting for a thread of their lane: in total, and per client.
 QUEUED_MAX = 400
 QUEUED_PER_CLIENT_MAX = 60
 

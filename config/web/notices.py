@@ -1,4 +1,4 @@
-"""What happens often is counted and told in a line now and then: a flood of connections is no flood of the log."""
+"""Rate-limited log messages: frequent events are counted and logged periodically."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NOTICE_EVERY_S = 10.0
 
 
 class Notices:
-    """Says each kind of event at once, and then at most every ten seconds with how often it happened since."""
+    """Logs each kind of event immediately, and then at most every ten seconds with the number of events since."""
 
     def __init__(self, say: Callable[..., None]) -> None:
         self._say = say

@@ -1,4 +1,4 @@
-"""What a connection still has to send: a thread adds to it and goes on, the loop sends it as the reader takes it."""
+"""Output buffer of a connection: threads append without waiting, the loop sends as the reader accepts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from config.web.limits import UNSENT_BYTES_MAX, WAITING_STREAMS_MAX
 
-# Header fields up to this size wait for the first bytes of the body: one call and one packet for both.
+# Header fields up to this size wait for the first bytes of the body, to use one call and one packet for both.
 HEAD_BYTES_JOINED_MAX = 16 * 1024
 FILE_BYTES_AT_ONCE = 256 * 1024
 
@@ -19,14 +19,14 @@ _waiting_streams = threading.BoundedSemaphore(WAITING_STREAMS_MAX)
 
 
 class Cut(BrokenPipeError):
-    """The connection is closed, or its reader is too slow to be waited for."""
+    """The connection is closed, or its reader is too slow."""
 
 
 class FilePart:
-    """A part of a file that the kernel copies to the socket."""
+    """Part of a file that the kernel copies to the socket."""
 
     def __init__(self, file: BinaryIO, offset: int, count: int) -> None:
-        self._descriptor = os.dup(file.fileno())  # whoever opened the file closes it when its thread is done
+        self._descriptor = os.dup(file.fileno())  # the opener closes the file when its thread is done
         self._offset = offset
         self._count = count
 
@@ -46,9 +46,9 @@ class FilePart:
 
 
 class Outgoing:
-    """Stands in for the socket where gunicorn writes an answer; its calls do not wait for the reader.
+    """Replaces the socket to which gunicorn writes a response; its calls do not wait for the reader.
 
-    Only an answer that is made piece by piece waits while much of it is unsent, and few of those at a time.
+    Only a streamed response waits while much of it is unsent, and only a few of those at a time.
     """
 
     def __init__(self, sock: socket.socket, on_blocked: Callable[[], None]) -> None:
@@ -59,7 +59,7 @@ class Outgoing:
         self._joined = b""
         self._is_begun = False
         self._is_closed = False
-        self.unsent_bytes = 0  # in memory; what is in files costs none
+        self.unsent_bytes = 0  # in memory; files count nothing
         self.sent_bytes = 0
 
     @property
@@ -70,7 +70,7 @@ class Outgoing:
         return self._sock.fileno()
 
     def sendall(self, data: bytes) -> None:
-        """Send what the kernel takes, and keep the rest."""
+        """Sends what the kernel accepts, and buffers the rest."""
         if self.unsent_bytes > UNSENT_BYTES_MAX:
             self._wait_for_reader()
         with self._condition:
@@ -81,7 +81,7 @@ class Outgoing:
             self._add(memoryview(joined + data if joined else data))
 
     def sendfile(self, file: BinaryIO, offset: int = 0, count: int | None = None) -> None:
-        """As a socket's; `count` is known here."""
+        """Implements `socket.sendfile`."""
         size = os.fstat(file.fileno()).st_size - offset if count is None else count
         with self._condition:
             self._flush_joined()
@@ -89,13 +89,13 @@ class Outgoing:
                 self._add(FilePart(file, offset, size))
 
     def finish(self) -> None:
-        """The answer is complete."""
+        """Marks the response as complete."""
         with self._condition:
             self._is_begun = False
             self._flush_joined()
 
     def flush(self) -> bool:
-        """Send what the kernel takes. Returns whether nothing is left. Raises `OSError`: the reader is gone."""
+        """Sends what the kernel accepts. Returns True if nothing is left. Raises `OSError` if the reader is gone."""
         with self._condition:
             self._flush()
             if not self._parts or self.unsent_bytes <= UNSENT_BYTES_MAX // 2:
@@ -103,7 +103,7 @@ class Outgoing:
             return not self._parts
 
     def close(self) -> None:
-        """Throw away what is unsent, and wake who waits."""
+        """Discards unsent data, and wakes waiting threads."""
         with self._condition:
             self._is_closed = True
             while self._parts:
@@ -145,7 +145,7 @@ class Outgoing:
                 _release(self._parts.popleft())
 
     def _wait_for_reader(self) -> None:
-        """Until half of it is taken; the loop closes a connection whose answer is overdue."""
+        """Waits until half of the buffer is sent; the loop closes a connection whose response is overdue."""
         if not _waiting_streams.acquire(blocking=False):
             raise Cut("too many answers wait for their readers")
         try:

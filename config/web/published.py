@@ -1,4 +1,4 @@
-"""The limits of web that a client can run into, as `GET /api/v1/limits` tells them."""
+"""Limits of the web server for `GET /api/v1/limits`."""
 
 from __future__ import annotations
 

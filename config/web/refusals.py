@@ -1,4 +1,4 @@
-"""What is refused before Django has seen it is told as the API tells everything: as a problem."""
+"""Responses to requests that are refused before Django: problem details, as everywhere in the API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from config.web.framing import Refused
 
 RETRY_AFTER_S = 5
 
-# What the parser raises where the client is to blame; whatever it does not know is our own failure.
+# Parser errors caused by the client; others are internal errors.
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (errors.LimitRequestLine, 414),
     (errors.LimitRequestHeaders, 431),
@@ -24,15 +24,15 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
 
 
 def status_of(error: BaseException) -> int:
-    """The status of a request that cannot be read; 500 for anything else."""
+    """Returns the status of a request that cannot be read; 500 for anything else."""
     if isinstance(error, Refused):
         return error.status
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
 
 
 def refusal(status: int) -> bytes:
-    """A whole HTTP answer that closes the connection: what follows of such a request means nothing."""
-    from tenants.api.middleware import REQUEST_ID_HEADER, new_request_id  # Django is set up only in the worker
+    """Returns a complete HTTP response that closes the connection, because further input is meaningless."""
+    from tenants.api.middleware import REQUEST_ID_HEADER, new_request_id  # Django is set up in the worker only
     from tenants.api.problems import PROBLEM_TYPE, error_for_status, problem_body
 
     error, request_id = error_for_status(status), new_request_id()

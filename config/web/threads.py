@@ -1,4 +1,4 @@
-"""The threads of the lanes. A thread is started when a request finds none that is free."""
+"""Threads of the lanes, started on demand when no thread is free."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ logger = logging.getLogger(__name__)
 
 
 class _Preferred:
-    """How many requests preferred lanes have, waiting and at work."""
+    """Number of requests of preferred lanes, waiting and running."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.count = 0
 
     def add(self, change: int) -> bool:
-        """Whether none is left."""
+        """Changes the count; returns True if none is left."""
         with self._lock:
             self.count += change
             return not self.count
 
 
 class _LaneThreads(Generic[Item]):
-    """The threads of one lane."""
+    """Threads of one lane."""
 
     def __init__(self, lane: Lane, work: Callable[[Item], None], preferred: _Preferred) -> None:
         self.lane = lane
@@ -38,7 +38,7 @@ class _LaneThreads(Generic[Item]):
         self.lock = threading.Lock()
         self._work = work
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._free = 0  # threads that wait and were not woken
+        self._free = 0  # waiting threads that were not woken
         self._started = 0
         self._is_closed = False
 
@@ -56,7 +56,7 @@ class _LaneThreads(Generic[Item]):
         return refused
 
     def wake(self) -> None:
-        """What waited for preferred lanes may begin."""
+        """Wakes threads for requests that waited for preferred lanes."""
         with self.lock:
             for _ in range(min(self._free, len(self.queue))):
                 self._free -= 1
@@ -102,7 +102,7 @@ class LaneThreads(Generic[Item]):
         }
 
     def submit(self, path: str, waiting: Waiting[Item]) -> Waiting[Item] | None:
-        """Hands a request over. Returns the request that is to be refused for it, None if the lane has room for all."""
+        """Enqueues a request. Returns the request that must be refused for it, None if there is room."""
         lane = lane_of(path)
         if lane.is_preferred:
             self._preferred.add(1)
@@ -112,7 +112,7 @@ class LaneThreads(Generic[Item]):
         return refused
 
     def expired(self, now_s: float) -> list[Waiting[Item]]:
-        """Take out what waited too long."""
+        """Removes and returns requests that waited too long."""
         result: list[Waiting[Item]] = []
         for lane in self._lanes.values():
             with lane.lock:
@@ -124,7 +124,7 @@ class LaneThreads(Generic[Item]):
         return result
 
     def close(self) -> None:
-        """Let free threads end; those with a request end with the process."""
+        """Lets free threads end; running ones end with the process."""
         for lane in self._lanes.values():
             lane.close()
 

@@ -1,4 +1,4 @@
-"""gunicorn's worker: an event loop that receives whole requests, threads that answer them, and slow readers apart."""
+"""Worker of gunicorn: an event loop receives requests and serves slow readers, threads execute requests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CHECK_EVERY_S = 0.5
 ACCEPTS_AT_ONCE = 32
 CALLS_AT_ONCE = 64
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-# Files of Django, PostgreSQL and Redis beside those of connections.
+# Files of Django, PostgreSQL and Redis in addition to connections.
 OTHER_FILES_MAX = 500
 
 
@@ -60,20 +60,20 @@ class Worker(BaseWorker):
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._checked_s = 0.0
-        self._held_bytes = 0  # as of the last count, and what was received since
+        self._held_bytes = 0  # as of the last count, plus bytes received since
         super().init_process()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         super().handle_exit(sig, frame)
         self._wake()
 
-    # --- the loop ------------------------------------------------------------------------------------------------
+    # --- event loop ----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         self.poller.register(self._wake_reader, READ, self._run_calls)
         for listener in self.sockets:
             listener.setblocking(False)
-            # Connections inherit it.
+            # Accepted connections inherit it.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_RECEIVE_BYTES_MAX)
             self.poller.register(listener, READ, partial(self._accept, listener))
         while self.alive and self.ppid == os.getppid():
@@ -81,7 +81,7 @@ class Worker(BaseWorker):
         self._stop()
 
     def _stop(self) -> None:
-        """What is at work may end within the grace period; the rest is closed."""
+        """Lets running requests finish within the grace period; all other connections are closed."""
         for listener in self.sockets:
             self.poller.unregister(listener)
             listener.close()
@@ -106,7 +106,7 @@ class Worker(BaseWorker):
             self._check(now_s)
 
     def _call(self, function: Callable[[], None]) -> None:
-        """Let the loop call `function`; from any thread."""
+        """Makes the loop call `function`; may be called from any thread."""
         self._calls.put(function)
         self._wake()
 
@@ -123,10 +123,10 @@ class Worker(BaseWorker):
             except queue.Empty:
                 return
             function()
-        self._wake()  # there may be more; others first
+        self._wake()  # there may be more calls; other events come first
 
     def _check(self, now_s: float) -> None:
-        """Deadlines: of what is received, of what waits for a thread, of what is sent."""
+        """Enforces deadlines of receiving, waiting for a thread, and sending."""
         for one in self.connections:
             due_s = one.due_s()
             if due_s is not None and now_s >= due_s:
@@ -209,7 +209,7 @@ class Worker(BaseWorker):
             self.notices.add(f"connections closed: {why}", time.monotonic())
 
     def _linger(self, one: Connection) -> None:
-        """The last answer is sent: wait a little for the client to close."""
+        """Waits briefly for the client to close after the last response."""
         try:
             one.sock.shutdown(socket.SHUT_WR)
         except OSError:
@@ -220,7 +220,7 @@ class Worker(BaseWorker):
         self._wait_for(one, READ)
 
     def _refuse(self, one: Connection, status: int) -> None:
-        """Answer with a problem and close. The kernel has room for it: nothing else was sent on this connection."""
+        """Answers with a problem and closes. The socket buffer has room: nothing else was sent on this connection."""
         self.notices.add(f"requests refused: {status}", time.monotonic())
         with contextlib.suppress(OSError):
             one.sock.send(refusal(status))
@@ -229,7 +229,7 @@ class Worker(BaseWorker):
     # --- events of one connection --------------------------------------------------------------------------------
 
     def _on_event(self, one: Connection, events: int) -> None:
-        if one.is_closed:  # by an earlier event of this turn
+        if one.is_closed:  # closed by an earlier event of this iteration
             return
         try:
             if events & WRITE:
@@ -289,7 +289,7 @@ class Worker(BaseWorker):
         self._wait_for(one, READ)
 
     def _on_blocked(self, one: Connection) -> None:
-        """A thread left something unsent."""
+        """Handles data that a thread left unsent."""
         if one.is_closed or one.outgoing.is_empty:
             return
         one.blocked_since_s, one.blocked_at_bytes = time.monotonic(), one.outgoing.sent_bytes
@@ -308,7 +308,7 @@ class Worker(BaseWorker):
                 self._answered(one)
 
     def _on_worked(self, one: Connection) -> None:
-        """The thread is done."""
+        """Handles the end of a request's thread."""
         if one.is_closed:
             return
         if one.outgoing.is_empty:
@@ -327,7 +327,7 @@ class Worker(BaseWorker):
         else:
             self._wait_for(one, READ)
 
-    # --- in a thread ---------------------------------------------------------------------------------------------
+    # --- threads --------------------------------------------------------------------------------------------------
 
     def _work(self, one: Connection) -> None:
         one.is_kept = False

@@ -1,1 +1,1 @@
-"""Client quotas over REST."""
+"""REST API of client quotas."""

@@ -1,5 +1,7 @@
-"""What quota endpoints take and give. Bytes/s and partitions/s hold over all brokers together (or on each, by the
-instance's `quota_scope`), percent of a broker's time on each broker.
+"""Serializers of client quotas.
+
+Bytes/s and partitions/s apply to all brokers together (or to each, by the instance's `quota_scope`), percent of a
+broker's time to each broker.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from tenants.api.strict import Integer, Number, StrictSerializer, Text
 
 
 class EntityIn(StrictSerializer):
-    """Whom a quota is for: a name, or null for the default of its kind. An absent part plays no role; an address stands
-    alone.
+    """Entity of a quota: a name, or null for the default of its kind. Absent parts are not matched; an address cannot
+    be combined.
     """
 
     user = Text(required=False, allow_null=True, max_length=ENTITY_NAME_CHARS_MAX)
@@ -27,7 +29,7 @@ class EntityIn(StrictSerializer):
 
 
 class LimitsIn(StrictSerializer):
-    """Limits that are absent or null are removed."""
+    """Limits to set. Limits that are absent or null are removed."""
 
     producer_byte_rate = Integer(required=False, allow_null=True, min_value=0, max_value=BYTE_RATE_MAX)
     consumer_byte_rate = Integer(required=False, allow_null=True, min_value=0, max_value=BYTE_RATE_MAX)
@@ -61,7 +63,7 @@ class QuotaIn(StrictSerializer):
     limits = LimitsIn()
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """An address has the one limit, and whoever is no address the others."""
+        """Checks that an address has only its limit, and other entities only theirs."""
         entity, limits = attrs["entity"], attrs["limits"]
         if "ip" not in entity:
             wrong = {CONNECTION_CREATION_RATE} & limits.keys()
@@ -78,7 +80,7 @@ class QuotaIn(StrictSerializer):
 
 
 class QuotaQuery(StrictSerializer):
-    """Whom the quota is for. `user=alice`, or `user_default=true` for the default; likewise for the client id, or
+    """Entity of the quota: `user=alice`, or `user_default=true` for the default; likewise for the client id, or
     `ip=192.0.2.1` alone.
     """
 
@@ -115,7 +117,7 @@ class EffectiveQuery(StrictSerializer):
 
 
 class EntityOut(serializers.Serializer):
-    """Only the parts that play a role are there; null is the default of its kind."""
+    """Entity of a quota; absent parts are not matched, null is the default of its kind."""
 
     user = serializers.CharField(allow_null=True, required=False)
     client_id = serializers.CharField(allow_null=True, required=False)
@@ -137,9 +139,11 @@ class QuotaWarningOut(serializers.Serializer):
 
 class QuotaOut(serializers.Serializer):
     entity = EntityOut()
-    level = serializers.IntegerField(allow_null=True, help_text="1 is asked first, 8 last. Null: of an address.")
+    level = serializers.IntegerField(
+        allow_null=True, help_text="1 has the highest precedence, 8 the lowest. Null for an address."
+    )
     limits = QuotaLimitsOut()
-    warnings = QuotaWarningOut(many=True, help_text="Limits that hold, though clients may not expect how.")
+    warnings = QuotaWarningOut(many=True, help_text="Limits in force whose effect clients may not expect.")
 
     def to_representation(self, quota: ClientQuota | AddressQuota) -> dict[str, Any]:
         if isinstance(quota, AddressQuota):
@@ -169,11 +173,11 @@ class LevelOut(serializers.Serializer):
 
 class EffectiveOut(serializers.Serializer):
     quota = serializers.CharField()
-    unit = serializers.ChoiceField(choices=tuple(dict.fromkeys(UNITS.values())), help_text="Of `limit`.")
+    unit = serializers.ChoiceField(choices=tuple(dict.fromkeys(UNITS.values())), help_text="Unit of `limit`.")
     limit = serializers.FloatField(allow_null=True, help_text="null = unlimited.")
     level = serializers.IntegerField(allow_null=True)
     name = serializers.CharField()
-    shared_by = serializers.CharField(help_text="Who shares this limit and its counter.")
+    shared_by = serializers.CharField(help_text="Clients that share this limit and its counter.")
     levels = LevelOut(many=True)
 
 
@@ -184,12 +188,12 @@ class EffectiveListOut(serializers.Serializer):
 
 
 def part_from(values: Any, name: str) -> EntityPart | None:
-    """A part out of a body's entity: absent, default (null) or named."""
+    """Returns a part of an entity in a request body: absent, default (null) or named."""
     return EntityPart(name=values[name]) if name in values else None
 
 
 def part_from_query(values: Any, name: str) -> EntityPart | None:
-    """A part out of a query string."""
+    """Returns a part of an entity in a query string."""
     if name in values:
         return EntityPart(name=values[name])
     return EntityPart(name=None) if values.get(f"{name}_default") == "true" else None

@@ -1,4 +1,4 @@
-"""Client quotas of an instance, and which one applies to whom."""
+"""REST resources of an instance's client quotas and of the effective quota of a client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Quotas(ApiView):
 
     @endpoint("list_quotas", Scope.QUOTAS_READ, page=s.QuotaOut, errors=DATA_PLANE_ERRORS)
     def get(self, request: Request, instance_id: str) -> Response:
-        """List client quotas, in the order in which the levels are asked, and then those of addresses."""
+        """List client quotas by precedence of their levels, followed by those of addresses."""
         instance = interfaces.instance_access.it(self.actor, instance_id)
         interfaces.require_reachable.it(instance)
         quotas = [*selectors.quota_list(instance), *selectors.address_quota_list(instance)]
@@ -32,9 +32,9 @@ class Quotas(ApiView):
 
     @endpoint("set_quota", Scope.QUOTAS_WRITE, body=s.QuotaIn, returns=s.QuotaOut, errors=DATA_PLANE_ERRORS)
     def put(self, request: Request, instance_id: str) -> Response:
-        """Set the limits of a user, a client id, or both; or how many connections a second an address may open.
+        """Set the limits of a user, a client id, or both; or the rate of new connections of an address.
 
-        Brokers act on it within a second, on open connections too; connections of an address that are open stay open.
+        Brokers apply it within a second, also to open connections. Open connections of an address stay open.
         """
         instance = interfaces.instance_access.it(self.actor, instance_id)
         entity, limits = self.body["entity"], dict(self.body["limits"])
@@ -93,7 +93,7 @@ class EffectiveQuota(ApiView):
         errors=DATA_PLANE_ERRORS,
     )
     def get(self, request: Request, instance_id: str) -> Response:
-        """Which rule applies to a client, at which of the eight levels, and why the others do not."""
+        """Explain the quotas of a client: which of the eight levels applies, and why the others do not."""
         instance = interfaces.instance_access.it(self.actor, instance_id)
         interfaces.require_reachable.it(instance)
         user, client_id = self.query["user"], self.query["client_id"]
@@ -102,8 +102,9 @@ class EffectiveQuota(ApiView):
 
 
 def _key(quota: ClientQuota | AddressQuota) -> str:
-    """By level, then name; addresses come behind the levels. A page token holds it: of a long name there is a part, and
-    what tells it from others.
+    """Returns the sort key: level, then name; addresses after the levels.
+
+    It becomes part of page tokens, so long names are cut and made unique by a hash.
     """
     if isinstance(quota, AddressQuota):
         return f"9 {quota.address or ''}"

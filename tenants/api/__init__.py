@@ -1,5 +1,5 @@
-"""The conventions of the REST API, kept in one place for every app, and the tenants app's own endpoints.
+"""Conventions of the REST API for every app, and the endpoints of the tenants app.
 
-An endpoint is a method of an `ApiView` under `@endpoint(...)`; `base.py` shows how. What a caller may rely on is
-told in docs/reference/rest-api.md.
+An endpoint is a method of an `ApiView` under `@endpoint(...)`; `base.py` has an example. The guarantees for callers are
+documented in docs/reference/rest-api.md.
 """

@@ -1,8 +1,8 @@
-"""Names inside addresses: one segment each, whatever is in them.
+"""Names as single URL segments, regardless of their characters.
 
-WSGI hands over a path that is decoded already, in which the slash of a group called `a/offsets` is like any other. The
-address as it was sent is kept by the servers beside it, so before a route is looked for, each segment is decoded and
-its slashes and percent signs are encoded again; the converter `name` takes that back.
+WSGI provides a decoded path, in which the slash of a group called `a/offsets` looks like any other. Servers also
+provide the original URL; before routing, each of its segments is decoded, and its slashes and percent signs are encoded
+again. The converter `name` reverts that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RAW_ADDRESS_KEYS = ("RAW_URI", "REQUEST_URI")
 
 
 class NameConverter:
-    """A name of a tenant's own choosing as one segment of a path; unencoded slashes are taken as part of it."""
+    """Name chosen by a tenant as one segment of a path; unencoded slashes are accepted as part of it."""
 
     regex = "(?s:.+)"
 
@@ -28,12 +28,12 @@ class NameConverter:
         return _kept(value)
 
 
-NAME = "name"  # as routes say it: f"groups/<{NAME}:group>"
+NAME = "name"  # used in routes: f"groups/<{NAME}:group>"
 register_converter(NameConverter, NAME)
 
 
 def routed_path(environ: Mapping[str, Any], decoded: str) -> str:
-    """The path to find a route for: as it was sent where that is known, else out of the decoded one."""
+    """Returns the path for routing: from the original URL if available, otherwise from the decoded path."""
     sent = next((environ[key] for key in RAW_ADDRESS_KEYS if environ.get(key)), "")
     path = urlsplit(sent).path if sent.startswith("/") and not sent.startswith("//") else ""
     if not path or unquote(path) != decoded:

@@ -1,6 +1,6 @@
-"""Who is calling: a Bearer token, or the console's own session (with CSRF protection).
+"""Authentication by Bearer token or by the console's session (with CSRF protection).
 
-A secret is looked up by its SHA-256, so what timing could leak is a hash; the comparison is constant-time all the same.
+A secret is looked up by its SHA-256, so timing could leak only a hash; the comparison is constant-time nevertheless.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TENANT_HEADER = "Penstock-Tenant"
 
 
 class TokenAuthentication(BaseAuthentication):
-    """`Authorization: Bearer pst_…`."""
+    """Authentication by the header `Authorization: Bearer pst_…`."""
 
     def authenticate(self, request: Request) -> tuple[Any, Actor] | None:
         header = request.META.get("HTTP_AUTHORIZATION", "")
@@ -53,7 +53,9 @@ class TokenAuthentication(BaseAuthentication):
 
 
 class ConsoleAuthentication(SessionAuthentication):
-    """The signed-in user, in the tenant named by `Penstock-Tenant` or else the one chosen in the console."""
+    """Authentication by session, in the tenant of the header `Penstock-Tenant`, or else the one chosen in
+    the console.
+    """
 
     def authenticate(self, request: Request) -> tuple[Any, Actor] | None:
         try:
@@ -67,7 +69,7 @@ class ConsoleAuthentication(SessionAuthentication):
 
 
 def session_actor(request: HttpRequest, user: Any) -> Actor:
-    """The actor of a session call; an unknown or foreign tenant in the header is refused, not replaced."""
+    """Returns the actor of a session call; an unknown or foreign tenant in the header is refused, not replaced."""
     ip, request_id = client_ip(request), getattr(request, "request_id", None)
     named = request.headers.get(TENANT_HEADER)
     member = selectors.chosen_member(user, named or request.session.get("tenant_id"))

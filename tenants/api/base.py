@@ -1,4 +1,4 @@
-"""`ApiView`: the base of every REST resource. An endpoint is a few lines.
+"""Base class `ApiView` of every REST resource. An endpoint is a few lines.
 
     class TopicCollection(ApiView):
         tag = "Topics"
@@ -16,8 +16,8 @@
             topic = services.create_topic(acting=self.actor, instance=found, **self.body, dry_run=self.dry_run)
             return self.one(topic, TopicOut, status=201, location=f"{self.request.path}/{topic.name}")
 
-A mutation runs in one transaction, which a dry run rolls back: services only need to look at `dry_run` where they touch
-the world before `on_commit`.
+A mutation runs in one transaction, which a dry run rolls back: services only need to consider `dry_run` if they have
+external effects before `on_commit`.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ __all__ = ["ANYBODY", "API_ROOT", "SIGNED_IN", "ApiView", "endpoint"]
 
 API_ROOT = "/api/v1"
 DRY_RUN_HEADER = "Dry-Run"
-# After a dry run nothing is at that address, and no resource has that version.
+# Meaningless after a dry run: nothing exists at that address, and no resource has that version.
 NAMES_OF_WHAT_IS_ROLLED_BACK = ("Location", "ETag")
 
 
 class Negotiation(DefaultContentNegotiation):
-    """Answers JSON; a caller that only names problem+json gets JSON too, since that is what our errors are."""
+    """Content negotiation that answers JSON, also to callers that accept only problem+json."""
 
     settings = SimpleNamespace(URL_FORMAT_OVERRIDE=None)  # the Accept header chooses; there is no ?format=
 
@@ -68,7 +68,9 @@ class Negotiation(DefaultContentNegotiation):
 
 
 class ApiView(APIView):
-    """A resource: its methods are declared with `@endpoint`, and find `actor`, `tenant`, `body`, `query`, `dry_run`."""
+    """Base of every REST resource. Methods are declared with `@endpoint`; they use `actor`, `tenant`, `body`, `query`,
+    `dry_run`.
+    """
 
     tag = "General"
     authentication_classes = (TokenAuthentication, ConsoleAuthentication)
@@ -87,22 +89,22 @@ class ApiView(APIView):
     def get_exception_handler(self) -> Callable[..., Any]:
         return exception_handler
 
-    # --- who ------------------------------------------------------------------------------------------------------
+    # --- actor ----------------------------------------------------------------------------------------------------
 
     @property
     def actor(self) -> Actor:
-        """Who is acting; raises `Unauthenticated` for a caller without credentials."""
+        """Acting user or token; raises `Unauthenticated` for a caller without credentials."""
         if not isinstance(self.request.auth, Actor):
             raise Unauthenticated("Send the header Authorization: Bearer <token>.")
         return self.request.auth
 
     @property
     def tenant(self) -> Tenant:
-        """The tenant the actor works in."""
+        """Tenant of the actor."""
         return access.tenant_of(self.actor)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Authenticate, then charge the rate limit: who is turned away here is charged to the address it came from."""
+        """Authenticates, then charges the rate limit; a failed authentication is charged to the client address."""
         self.format_kwarg = None
         if request.method.lower() in self.http_method_names and hasattr(self, request.method.lower()):
             request.accepted_renderer, request.accepted_media_type = self.perform_content_negotiation(request)
@@ -123,7 +125,8 @@ class ApiView(APIView):
             raise RateLimited("Wait before the next request.", retry_after_s=self.rate.reset_s)
         if actor is None or actor.tenant is None:
             return
-        # After the caller's own: a token that is over its rate takes nothing from the tenant's other tokens.
+        # Charged after the caller's own limit, so that a token over its rate takes nothing from the tenant's other
+        # tokens.
         of_tenant = rates.charge_tenant(actor.tenant.pk, is_write=is_write)
         self.rate = rates.tighter(self.rate, of_tenant)
         if of_tenant is not None and of_tenant.is_exceeded:
@@ -131,7 +134,7 @@ class ApiView(APIView):
             raise RateLimited(detail, retry_after_s=of_tenant.reset_s)
 
     def options(self, request: Request, *args: Any, **kwargs: Any) -> Any:
-        """There is nothing to negotiate; the schema says what a resource can do."""
+        """Refuses OPTIONS; the schema documents the methods of a resource."""
         raise drf.MethodNotAllowed(request.method)
 
     @property
@@ -150,7 +153,7 @@ class ApiView(APIView):
     # --- running --------------------------------------------------------------------------------------------------
 
     def run_endpoint(self, declared: Endpoint, handle: Callable[[], Response]) -> Response:
-        """Check scope, query and body as declared, then run the handler; mutations in a transaction."""
+        """Checks scope, query and body as declared, then runs the handler; mutations in a transaction."""
         if declared.scope == SIGNED_IN:
             _ = self.actor
         elif declared.scope != ANYBODY:
@@ -163,7 +166,7 @@ class ApiView(APIView):
         if self.request.method in ("GET", "HEAD"):
             return handle()
         key = idempotency.key_of(self.request) if self.request.method == "POST" else None
-        raw = self.request._request.body if key else b""  # read before DRF takes the stream, for the fingerprint
+        raw = self.request._request.body if key else b""  # read before DRF consumes the stream, for the fingerprint
         assert isinstance(raw, bytes)
         self.body = self._checked_body(declared)
         try:
@@ -200,12 +203,12 @@ class ApiView(APIView):
             raise validation_error(given.errors)
         return given.validated_data
 
-    # --- answering ------------------------------------------------------------------------------------------------
+    # --- responses ------------------------------------------------------------------------------------------------
 
     def one(
         self, thing: Any, out: SerializerClass, *, status: int = 200, location: str | None = None, etag: Any = None
     ) -> Response:
-        """One resource. `etag` is what its ETag is made from; a `Versioned` row brings its own."""
+        """Returns one resource. `etag` is the value of its ETag; a `Versioned` row provides its own."""
         response = Response(out(thing, context={"view": self, "actor": self.actor}).data, status=status)
         if etag is not None or hasattr(thing, "version"):
             response["ETag"] = etag_of(thing if etag is None else etag)
@@ -214,20 +217,20 @@ class ApiView(APIView):
         return response
 
     def accepted(self, operation: Any, out: SerializerClass) -> Response:
-        """202 with an operation to follow."""
+        """Returns 202 with the address of an operation."""
         return self.one(operation, out, status=202, location=f"{API_ROOT}/operations/{operation.pk}")
 
     def nothing(self) -> Response:
-        """204."""
+        """Returns 204."""
         return Response(status=204)
 
     def page(self, rows: QuerySet[Any], out: SerializerClass, *, order: Sequence[str]) -> Response:
-        """A page of a queryset, in an order whose last field is unique."""
+        """Returns a page of a queryset, in an order whose last field is unique."""
         result, token = pages.page_of_rows(rows, order=order, **self._page_asked())
         return self._page(result, token, out)
 
     def page_items(self, items: Iterable[Any], out: SerializerClass, *, key: Callable[[Any], str]) -> Response:
-        """A page of things that are not rows, in the order of a unique string key."""
+        """Returns a page of items that are not rows, ordered by a unique string key."""
         result, token = pages.page_of_items(items, key=key, **self._page_asked())
         return self._page(result, token, out)
 
@@ -244,5 +247,5 @@ class ApiView(APIView):
         return Response({"items": items, "next_page_token": token})
 
     def require_match(self, thing: Any) -> None:
-        """Honour If-Match: `thing` is the locked row, or what the ETag is made from."""
+        """Enforces If-Match: `thing` is the locked row, or the value of the ETag."""
         require_match(self.request.headers.get("If-Match"), etag_of(thing))

@@ -1,4 +1,4 @@
-"""What an endpoint declares about itself, once: the base view enforces it and the schema publishes it."""
+"""Declaration of an endpoint, which the base view enforces and the schema publishes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tenants.limits import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, PAGE_TOKEN_CHARS_MA
 SerializerClass = type[serializers.Serializer]
 
 SAFE_METHODS = frozenset({"get", "head", "options"})
-ANYBODY = "anybody"  # in place of a scope: no token needed
-SIGNED_IN = "signed-in"  # in place of a scope: any token or session will do
+ANYBODY = "anybody"  # in place of a scope: no authentication required
+SIGNED_IN = "signed-in"  # in place of a scope: any token or session suffices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """The declaration of one method of one resource; `endpoint` explains the members."""
+    """Declaration of one method of a resource; `endpoint` describes the fields."""
 
     name: str
     scope: str
@@ -59,16 +59,16 @@ def endpoint(
     errors: tuple[int, ...] = (),
     examples: tuple[OpenApiExample, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare a method of an `ApiView`.
+    """Declares a method of an `ApiView`.
 
-    `name` is the operationId (snake_case, unique in the API). `scope` is a `Scope`, `SIGNED_IN` or `ANYBODY`.
-    `body` and `query` are `StrictSerializer`s; the handler finds the checked values in `self.body` and `self.query`.
-    `returns` describes the answer; `page` its items when it is a list (page_size and page_token are then taken).
-    `once` names fields of the answer that are never repeated (secrets). `match` says that If-Match is honoured (the
-    handler calls `self.require_match`). `also` are further good answers as (status, serializer). `dry_run` False says
-    the method has no dry run. `text` is the media type of an answer that is no JSON. `errors` are further statuses this
-    endpoint may answer with, beyond those that follow from the above. The docstring's first line becomes the summary,
-    the rest the description.
+    `name` is the operationId (snake_case, unique in the API). `scope` is a `Scope`, `SIGNED_IN` or `ANYBODY`. `body`
+    and `query` are `StrictSerializer`s; the handler reads validated values from `self.body` and `self.query`. `returns`
+    describes the response; `page` its items if it is a list (page_size and page_token are then accepted). `once` names
+    response fields that are never repeated (secrets). `match` means that If-Match is enforced (the handler calls
+    `self.require_match`). `also` are further successful responses as (status, serializer). `dry_run` is False for a
+    method without dry run. `text` is the media type of a response that is not JSON. `errors` are further statuses of
+    this endpoint, in addition to those that follow from the other arguments. The docstring's first line becomes the
+    summary, the rest the description.
     """
 
     def declare(handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,7 +91,7 @@ def endpoint(
 
 
 class PageQuery(StrictSerializer):
-    """The two query parameters of every list."""
+    """Query parameters of every list."""
 
     page_size = serializers.IntegerField(
         required=False,
@@ -108,16 +108,16 @@ class PageQuery(StrictSerializer):
 
 
 class DryRunQuery(StrictSerializer):
-    """The query parameter of every mutation."""
+    """Query parameter of every mutation."""
 
     dry_run = serializers.ChoiceField(
-        choices=("true", "false"), required=False, help_text="`true`: check everything, answer as if, change nothing."
+        choices=("true", "false"), required=False, help_text="`true`: validate and answer as usual, but change nothing."
     )
 
 
 @functools.cache
 def query_serializer(declared: Endpoint) -> SerializerClass:
-    """All query parameters the endpoint takes, as one serializer; others are refused."""
+    """Returns a serializer of all query parameters of the endpoint; others are refused."""
     bases: list[SerializerClass] = [declared.query] if declared.query else []
     bases += [PageQuery] if declared.page else []
     bases += [DryRunQuery] if declared.dry_run else []
@@ -126,14 +126,12 @@ def query_serializer(declared: Endpoint) -> SerializerClass:
 
 @functools.cache
 def page_serializer(item: SerializerClass) -> SerializerClass:
-    """The envelope of a list of `item`."""
+    """Returns the serializer of a page of `item`."""
     name = item.__name__.removesuffix("Out")
     members = {
         "__doc__": f"One page of {name}.",
         "items": item(many=True),
-        "next_page_token": serializers.CharField(
-            allow_null=True, help_text="Ask for the next page with it; null at the end."
-        ),
+        "next_page_token": serializers.CharField(allow_null=True, help_text="Token of the next page; null at the end."),
     }
     return type(f"{name}Page", (serializers.Serializer,), members)
 

@@ -1,4 +1,4 @@
-"""ETag and If-Match: a change is made only to the version the caller has seen."""
+"""ETag and If-Match: a change is applied only to the version that the caller has read."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ ETAG_CHARS = 16
 
 
 def etag_of(thing: Any) -> str:
-    """A strong ETag. `thing` is a `Versioned` row, or any value whose repr tells versions apart (tuple, dict, str)."""
+    """Returns a strong ETag. `thing` is a `Versioned` row, or any value whose repr identifies its version."""
     version = getattr(thing, "version", None)
     text = f"{thing.pk}:{version}" if version is not None and hasattr(thing, "pk") else repr(thing)
     return f'"{hashlib.sha256(text.encode()).hexdigest()[:ETAG_CHARS]}"'
 
 
 def require_match(header: str | None, etag: str) -> None:
-    """Raise `PreconditionFailed` unless `If-Match` is absent, `*`, or names `etag`."""
+    """Raises `PreconditionFailed` unless `If-Match` is absent, `*`, or names `etag`."""
     if header is None or header.strip() == "*":
         return
     if etag not in (candidate.strip() for candidate in header.split(",")):
@@ -26,6 +26,6 @@ def require_match(header: str | None, etag: str) -> None:
 
 
 def require_no_version(header: str | None) -> None:
-    """Raise `PreconditionFailed` for an `If-Match` that names a version of what has none: nobody could honour it."""
+    """Raises `PreconditionFailed` if `If-Match` names a version of a resource without versions."""
     if header is not None and header.strip() != "*":
         raise PreconditionFailed("What this request changes has no ETag. Send it without If-Match.")

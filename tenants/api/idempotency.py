@@ -1,8 +1,8 @@
-"""Idempotency-Key: the same POST sent twice does its work once.
+"""Idempotency-Key: a repeated POST is executed once.
 
-Everything happens inside the request's transaction: an advisory lock (taken or refused at once) tells concurrent
-requests apart, and the answer is stored with the work. Only successful answers are kept: a refused request has changed
-nothing, so its key may be used again. Fields shown once (secrets) are stored as null.
+Everything happens in the request's transaction: an advisory lock (taken or refused immediately) serialises concurrent
+requests, and the response is stored together with the changes. Only successful responses are stored: a refused request
+has changed nothing, so its key may be used again. Fields shown once (secrets) are stored as null.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RETRY_AFTER_S = 1
 
 
 def key_of(request: Request) -> str | None:
-    """The key of a request, or None; `Invalid` when it is not 1 to 128 visible ASCII characters."""
+    """Returns the key of a request, or None. Raises `Invalid` unless it is 1 to 128 visible ASCII characters."""
     key = request.headers.get(HEADER)
     if key is None:
         return None
@@ -44,10 +44,10 @@ def key_of(request: Request) -> str | None:
 def run_once(
     request: Request, actor: Actor, key: str, handle: Callable[[], Response], once_fields: Iterable[str] = ()
 ) -> Response:
-    """Run `handle` unless its answer is known. Call inside the transaction that `handle` writes in.
+    """Runs `handle` unless its response is stored. Must be called in the transaction in which `handle` writes.
 
-    Raises `Conflict` while another request with the key is running and `Unprocessable` when the key was used for
-    another request.
+    Raises `Conflict` while another request with the key is running and `Unprocessable` if the key was used for a
+    different request.
     """
     tenant_id = actor.tenant.pk if actor.tenant else ""
     if not _lock(f"{tenant_id}\n{actor.id}\n{key}"):
@@ -90,7 +90,7 @@ def _keep(
 
 
 def forget_old(now: Any) -> int:
-    """Delete records older than the time we keep them; returns how many. A beat task calls this."""
+    """Deletes expired records and returns their number; called by a beat task."""
     return IdempotencyRecord.objects.filter(created_at__lt=now - KEEP_FOR).delete()[0]
 
 

@@ -1,4 +1,4 @@
-"""Around every request: a request id; and for `/api/` a body limit, and problem details where no view was reached."""
+"""Middleware that assigns request ids and, for `/api/`, limits bodies and answers problem details."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ logger = logging.getLogger(__name__)
 API_PREFIX = "/api/"
 REQUEST_ID_HEADER = "X-Request-Id"
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
-# What the framework says about a refusal is written for a browser; only these details are worth keeping.
+# The framework words refusals for browsers; only these headers are kept.
 _KEPT_STATUS_HEADERS = ("Allow", "Retry-After")
 
 
 def new_request_id() -> str:
-    """`req-` and 16 hexadecimal digits."""
+    """Returns `req-` and 16 hexadecimal digits."""
     return f"req-{secrets.token_hex(8)}"
 
 
 class ApiMiddleware:
-    """Gives `request.request_id`, echoes it, and keeps HTML out of the API."""
+    """Assigns and echoes `request.request_id`, and prevents HTML responses in the API."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -51,11 +51,11 @@ class ApiMiddleware:
             error = error_for_status(413, f"A body may have {bytes_max} bytes.")
             return problem_response(error, request_id)
         if "HTTP_TRANSFER_ENCODING" in request.META:
-            # A chunked body announces no length, and the WSGI handler would take it for an empty one.
+            # A chunked body has no announced length; the WSGI handler would treat it as empty.
             return problem_response(error_for_status(411), request_id)
         path = request.path_info = routed_path(request.META, request.path_info)
         is_known = is_valid_path(path) or is_valid_path(f"{path}/")  # /api/docs is redirected to /api/docs/
-        if "\x00" in path or not is_known:  # the console's page for a wrong address is never drawn for a program
+        if "\x00" in path or not is_known:  # programs must not get the console's error page
             return problem_response(error_for_status(404), request_id)
         response = self.get_response(request)
         if response.status_code >= 400 and not response.get("Content-Type", "").startswith(PROBLEM_TYPE):
@@ -67,7 +67,7 @@ class ApiMiddleware:
         return response
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """A crash in a view that is not one of ours (DRF views answer by `problems.exception_handler`)."""
+        """Answers 500 for an exception in a view outside DRF (DRF views use `problems.exception_handler`)."""
         if not request.path.startswith(API_PREFIX):
             return None
         request_id = getattr(request, "request_id", "")
@@ -79,6 +79,6 @@ class ApiMiddleware:
 
 
 def _body_bytes(request: HttpRequest) -> int:
-    """The announced length."""
+    """Returns the announced length of the body."""
     announced = request.META.get("CONTENT_LENGTH") or "0"
     return int(announced) if announced.isascii() and announced.isdigit() else 0

@@ -1,7 +1,7 @@
-"""Cursor pages: `page_size` and `page_token` in, `{"items": [...], "next_page_token": ...}` out.
+"""Cursor pagination: `page_size` and `page_token` in, `{"items": [...], "next_page_token": ...}` out.
 
-A token is the sort key of the last item, signed, and bound to the path and the filters it was made for. Rows inserted
-or removed between two pages neither repeat nor hide the others: the next page begins after a key, not at a count.
+A token contains the sort key of the last item, is signed, and is bound to path and filters. Rows inserted or removed
+between two pages neither repeat nor hide others: the next page begins after a key, not at a count.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _TEXT = "s:"
 
 
 def encode_token(keys: Sequence[Any], binding: str) -> str:
-    """An opaque token for the place after `keys` (strings, integers and datetimes)."""
+    """Returns an opaque token for the position after `keys` (strings, integers and datetimes)."""
     return signing.dumps([_digest(binding), [_packed(key) for key in keys]], salt=_SALT, compress=True)
 
 
 def decode_token(token: str, binding: str, length: int) -> list[Any]:
-    """The sort keys in a token; `DomainError(invalid_page_token)` when it is forged or made for another list."""
+    """Returns the sort keys of a token; raises `DomainError(invalid_page_token)` for a forged token or another list."""
     try:
         if len(token) > PAGE_TOKEN_CHARS_MAX:
             raise signing.BadSignature("too long")
@@ -46,9 +46,10 @@ def decode_token(token: str, binding: str, length: int) -> list[Any]:
 def page_of_rows(
     rows: QuerySet[Row], *, order: Sequence[str], page_size: int, page_token: str | None, binding: str
 ) -> tuple[list[Row], str | None]:
-    """One page of a queryset and the token of the next, or None at the end.
+    """Returns a page of a queryset and the token of the next page, or None at the end.
 
-    `order` are field names, `-` for descending; the last must be unique. One query, one row more than the page.
+    `order` are field names, `-` for descending; the last must be unique. It uses one query for one row more than the
+    page.
     """
     rows = rows.order_by(*order)
     if page_token:
@@ -63,7 +64,7 @@ def page_of_rows(
 def page_of_items(
     items: Iterable[Item], *, key: Callable[[Item], str], page_size: int, page_token: str | None, binding: str
 ) -> tuple[list[Item], str | None]:
-    """One page of things that are not rows (topics, groups), sorted by a unique string key."""
+    """Returns a page of items that are not rows (topics, groups), sorted by a unique string key."""
     ordered = sorted(items, key=key)
     if page_token:
         (after,) = decode_token(page_token, binding, 1)
@@ -73,7 +74,9 @@ def page_of_items(
 
 
 def _after(order: Sequence[str], keys: Sequence[Any]) -> Q:
-    """Rows behind `keys`: for (a, b) it is a > x, or a = x and b > y (with < where descending)."""
+    """Returns the condition for rows after `keys`: for (a, b) it is a > x, or a = x and b > y (< for descending
+    fields).
+    """
     condition = Q()
     equal = Q()
     for name, key in zip(order, keys, strict=True):

@@ -1,4 +1,4 @@
-"""Reading JSON bodies: UTF-8, no duplicate keys, no NaN, a bounded depth, and no text PostgreSQL cannot hold."""
+"""Parsing of JSON bodies: UTF-8, no duplicate keys, no NaN, limited depth, and no text that PostgreSQL cannot store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenants.limits import JSON_DEPTH_MAX
 
 
 class StrictJSONParser(BaseParser):
-    """`application/json`, refused with a reason when a careful reader could misunderstand it."""
+    """Parser of `application/json` that refuses ambiguous documents with a reason."""
 
     media_type = "application/json"
 

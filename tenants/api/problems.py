@@ -1,6 +1,6 @@
-"""RFC 9457 problem details: the one shape of every refusal of the API.
+"""Problem details (RFC 9457): the format of every error of the API.
 
-Whatever goes wrong, from a wrong field to a crash, becomes `{type, title, status, code, detail, request_id, errors}`.
+Every error, from an invalid field to a crash, becomes `{type, title, status, code, detail, request_id, errors}`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tenants.slow_queries import is_given_up
 logger = logging.getLogger(__name__)
 
 PROBLEM_TYPE = "application/problem+json"
-ERRORS_MAX = 50  # places named in one answer; a body that is wrong in more places is wrong enough
+ERRORS_MAX = 50  # maximum number of errors named in one response
 CHALLENGE = 'Bearer realm="penstock"'
 
-# code and title for a status that arrives without a domain error of ours (router, framework, middleware)
+# Code and title for a status without a domain error (router, framework, middleware).
 STATUS_WORDS: dict[int, tuple[str, str]] = {
     400: ("bad_request", "The request cannot be read"),
     401: ("unauthenticated", "A valid token is needed"),
@@ -51,7 +51,7 @@ STATUS_WORDS: dict[int, tuple[str, str]] = {
 def problem_body(
     status: int, code: str, title: str, detail: str, request_id: str | None, errors: Sequence[FieldError] = ()
 ) -> dict[str, Any]:
-    """The members of a problem document; `errors` only where there are some."""
+    """Returns the members of a problem document; `errors` only if there are some."""
     body: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "code": code}
     if detail and detail != title:
         body["detail"] = detail
@@ -75,7 +75,7 @@ def problem_body(
 
 
 def problem_response(error: DomainError, request_id: str | None) -> HttpResponse:
-    """A domain error as an HTTP answer."""
+    """Converts a domain error to an HTTP response."""
     body = problem_body(error.http_status, error.code, error.title, error.detail, request_id, error.errors)
     response = HttpResponse(json.dumps(body), status=error.http_status, content_type=PROBLEM_TYPE)
     response["Cache-Control"] = "no-store"
@@ -87,13 +87,13 @@ def problem_response(error: DomainError, request_id: str | None) -> HttpResponse
 
 
 def error_for_status(status: int, detail: str = "") -> DomainError:
-    """The domain error standing for a bare HTTP status."""
+    """Returns the domain error for a bare HTTP status."""
     code, title = STATUS_WORDS.get(status, ("bad_request", "The request was refused"))
     return DomainError(detail, code=code, http_status=status, title=title)
 
 
 def domain_error(exception: BaseException) -> DomainError | None:
-    """What an exception means for the caller, or None when it is our own fault."""
+    """Converts an exception to a domain error, or None if it is an internal error."""
     match exception:
         case DomainError():
             return exception
@@ -123,7 +123,7 @@ def domain_error(exception: BaseException) -> DomainError | None:
 
 
 def validation_error(detail: Any, *, in_query: bool = False) -> DomainError:
-    """A serializer's complaints as one `invalid_request` with a place for each."""
+    """Converts validation errors of a serializer to one `invalid_request` with a place for each."""
     places = list(_places(detail, ""))
     if in_query:
         places = [FieldError(parameter=(e.pointer or "").lstrip("/"), detail=e.detail, code=e.code) for e in places]
@@ -154,7 +154,9 @@ def _escaped(name: str) -> str:
 
 
 def exception_handler(exception: Exception, context: Mapping[str, Any]) -> HttpResponse:
-    """DRF's door for exceptions: everything becomes a problem; what we did not foresee is logged and answers 500."""
+    """Exception handler of DRF: converts every exception to a problem; unexpected ones are logged and answered with
+    500.
+    """
     request = context.get("request")
     request_id = getattr(request, "request_id", None) or getattr(getattr(request, "_request", None), "request_id", None)
     error = domain_error(exception)

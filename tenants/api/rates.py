@@ -1,7 +1,7 @@
 """Rate limits of the API, counted in Redis per token (or user, or address) and per tenant in windows of a minute.
 
-Redis may be lost: then nobody is refused (the counters protect us, they are not what was sold), and Redis is left alone
-for a few seconds so that a dead server costs one timeout, not one per request.
+If Redis is unavailable, no request is refused (the counters only protect the service), and Redis is not called for a
+few seconds, so that an outage costs one timeout instead of one per request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REDIS_TIMEOUT_S = 0.25
 REDIS_REST_S = 5.0
 KEY_PREFIX = "penstock:api-rate:"
 
-# Count, start the window with the first request, and tell how much of it is left, in one step.
+# Counts, starts the window with the first request, and returns its remaining time, in one step.
 _COUNT = """
 local count = redis.call('INCR', KEYS[1])
 if count == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
@@ -36,7 +36,7 @@ return {count, left_ms}
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Where a caller stands: `remaining` requests in the next `reset_s` seconds."""
+    """State of a caller's limit: `remaining` requests in the next `reset_s` seconds."""
 
     limit: int
     remaining: int
@@ -44,7 +44,7 @@ class Rate:
     is_exceeded: bool
 
     def headers(self) -> dict[str, str]:
-        """Relative headers: no clock of ours has to agree with the caller's."""
+        """Returns relative headers, which do not depend on synchronised clocks."""
         return {
             "RateLimit-Limit": str(self.limit),
             "RateLimit-Remaining": str(self.remaining),
@@ -53,7 +53,7 @@ class Rate:
 
 
 class Counter:
-    """Counts requests in Redis. `count` answers None when Redis does not."""
+    """Counts requests in Redis. `count` returns None if Redis does not answer."""
 
     def __init__(self, url: str) -> None:
         self._client = redis.Redis.from_url(url, socket_connect_timeout=REDIS_TIMEOUT_S, socket_timeout=REDIS_TIMEOUT_S)
@@ -62,7 +62,7 @@ class Counter:
         self._lock = threading.Lock()
 
     def count(self, name: str, limit: int) -> Rate | None:
-        """Charge one request to `name`."""
+        """Charges one request to `name`."""
         if time.monotonic() < self._resting_until_s:
             return None
         try:
@@ -78,12 +78,12 @@ class Counter:
 
 @cache
 def counter(url: str) -> Counter:
-    """One counter per Redis and process."""
+    """Returns the process's counter for a Redis URL."""
     return Counter(url)
 
 
 def charge(identity: str, *, is_anonymous: bool, is_write: bool) -> Rate | None:
-    """Charge a request to its caller's bucket; None when limits are off or Redis is away."""
+    """Charges a request to its caller; None if limits are off or Redis is unavailable."""
     if not getattr(settings, "API_RATE_LIMITS", True):
         return None
     if is_anonymous:
@@ -96,19 +96,19 @@ def charge(identity: str, *, is_anonymous: bool, is_write: bool) -> Rate | None:
 
 
 def charge_tenant(tenant_id: str, *, is_write: bool) -> Rate | None:
-    """Charges a request to its tenant, whichever of its tokens and members sent it."""
+    """Charges a request to its tenant, regardless of the token or member that sent it."""
     limit = limits.API_TENANT_WRITES_PER_MINUTE_MAX if is_write else limits.API_TENANT_READS_PER_MINUTE_MAX
     return charge_named(f"tenant-{'write' if is_write else 'read'}:{tenant_id}", limit)
 
 
 def tighter(first: Rate | None, second: Rate | None) -> Rate | None:
-    """The rate that leaves less; None where neither is counted."""
+    """Returns the rate with fewer remaining requests; None if neither is counted."""
     known = [rate for rate in (first, second) if rate is not None]
     return min(known, key=lambda rate: (not rate.is_exceeded, rate.remaining), default=None)
 
 
 def charge_named(name: str, limit: int) -> Rate | None:
-    """Charge one of something that has a limit of its own per minute; None when limits are off or Redis is away."""
+    """Charges one event to a limit of its own per minute; None if limits are off or Redis is unavailable."""
     if not getattr(settings, "API_RATE_LIMITS", True):
         return None
     return counter(settings.REDIS_URL).count(name, limit)

@@ -1,4 +1,6 @@
-"""The OpenAPI schema, from what endpoints declare: parameters, headers and problems are never written twice."""
+"""OpenAPI schema, generated from the declarations of endpoints: parameters, headers and problems are
+written only once.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tenants.limits import IDEMPOTENCY_KEY_CHARS_MAX
 
 
 class ProblemPlace(serializers.Serializer):
-    """One wrong place in the request."""
+    """Wrong place in the request."""
 
     pointer = serializers.CharField(required=False, help_text="JSON pointer into the body.")
     parameter = serializers.CharField(required=False, help_text="Name of a query parameter.")
@@ -28,7 +30,7 @@ class ProblemPlace(serializers.Serializer):
 
 
 class Problem(serializers.Serializer):
-    """RFC 9457 problem details. Compare `code`; `title` and `detail` are for people."""
+    """Problem details (RFC 9457). Programs compare `code`; `title` and `detail` are for people."""
 
     type = serializers.CharField()
     title = serializers.CharField()
@@ -48,7 +50,7 @@ EXTRA_WORDS: dict[int, tuple[str, str]] = {
 
 
 class TokenScheme(OpenApiAuthenticationExtension):
-    """`Authorization: Bearer` as the security scheme. The console's session is ours alone and not published."""
+    """Security scheme `Authorization: Bearer`. The console's session is internal and not published."""
 
     target_class = "tenants.api.authentication.TokenAuthentication"
     name = SECURITY_SCHEME
@@ -58,7 +60,7 @@ class TokenScheme(OpenApiAuthenticationExtension):
 
 
 class ApiSchema(AutoSchema):
-    """Reads the `Endpoint` of the method at hand."""
+    """Schema of a view method from its `Endpoint`."""
 
     @property
     def declared(self) -> Endpoint | None:
@@ -91,10 +93,10 @@ class ApiSchema(AutoSchema):
         return [{SECURITY_SCHEME: [] if declared.scope == SIGNED_IN else [declared.scope]}]
 
     def _is_list_view(self, serializer: Any = None) -> bool:
-        return False  # pages are envelopes, declared as such
+        return False  # pages are envelopes, declared explicitly
 
     def map_renderers(self, attribute: str) -> list[Any]:
-        # The Accept header chooses (see Negotiation); without this a second renderer brings a parameter `format`.
+        # The Accept header chooses (see Negotiation); otherwise a second renderer would add a parameter `format`.
         return [] if attribute == "format" else super().map_renderers(attribute)
 
     def get_filter_backends(self) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What is said once in the schema instead of on every operation: problem answers, answer headers, strict bodies."""
+"""Shared components of the schema: problem responses, response headers, strict bodies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECURITY_DEFINITION = {
 
 
 class StrictBodies(OpenApiSerializerExtension):
-    """A body or query that refuses unknown fields says so."""
+    """Marks bodies and queries that refuse unknown fields."""
 
     target_class = StrictSerializer
     match_subclasses = True
@@ -34,7 +34,7 @@ class StrictBodies(OpenApiSerializerExtension):
 
 
 class WholeAnswers(OpenApiSerializerExtension):
-    """A row in an answer always has all its members."""
+    """Marks all members of rows in responses as required."""
 
     target_class = serializers.ModelSerializer
     match_subclasses = True
@@ -46,8 +46,9 @@ class WholeAnswers(OpenApiSerializerExtension):
 
 
 def share_components(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
-    """A drf-spectacular hook: move problem answers and answer headers to `components` and refer to them, name the
-    security scheme and the server, and give each body an example.
+    """Moves problem responses and response headers to `components` (a hook of drf-spectacular).
+
+    Also names the security scheme and the server, and gives each body an example.
     """
     components = result.setdefault("components", {})
     components["securitySchemes"] = {SECURITY_SCHEME: dict(SECURITY_DEFINITION)}

@@ -1,4 +1,4 @@
-"""Examples for bodies that declare none, made from their schema: required members, or the first member of a change.
+"""Generated examples for bodies without one, from their schema: required members, or the first member of a change.
 Pure.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 JSON: Final = "application/json"
-# Values by the name of a member, where they fit its schema.
+# Values by member name, used if they match the schema.
 KNOWN: Final[Mapping[str, Any]] = {
     "name": "orders-prod",
     "email": "ida@example.com",
@@ -40,7 +40,7 @@ DEPTH_MAX: Final = 6
 
 
 def add_examples(schema: dict[str, Any]) -> None:
-    """Give each JSON body without an example one."""
+    """Adds an example to each JSON body without one."""
     parts = schema.get("components", {}).get("schemas", {})
     for path in schema.get("paths", {}).values():
         for operation in path.values():
@@ -51,7 +51,7 @@ def add_examples(schema: dict[str, Any]) -> None:
 
 
 def example_of(schema: Mapping[str, Any], parts: Mapping[str, Any], name: str = "", depth: int = 0) -> Any:
-    """A value that a schema accepts."""
+    """Returns a value that a schema accepts."""
     schema = _resolved(schema, parts)
     known = KNOWN.get(name)
     if known is not None and _fits(known, schema):
@@ -113,7 +113,7 @@ def _resolved(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> Mapping[st
 
 
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """True if a known value has the type of the member, and is among its choices."""
+    """True if a known value has the type of the member and is among its choices."""
     kind = schema.get("type")
     kinds = kind if isinstance(kind, list) else [kind]
     names = {str: "string", int: "integer", list: "array", dict: "object"}

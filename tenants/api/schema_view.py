@@ -1,6 +1,6 @@
-"""`/api/schema/`, made once per process: drawing up the document takes seconds of CPU, and anybody may ask for it.
+"""Endpoint `/api/schema/`. Documents are cached per process: generating one takes seconds of CPU, and it is public.
 
-Operators get the whole document, everybody else the one without operators' routes.
+Operators get the whole document, others the one without operators' routes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tenants.choices import Scope
 from tenants.errors import DomainError
 
 _lock = threading.Lock()
-# (format, language, for operators) -> the document. Closed sets: renderers of the view, languages of the settings.
+# (format, language, for operators) -> document. The keys are finite sets: renderers and languages of the settings.
 _kept: dict[tuple[str, str, bool], bytes] = {}
 
 
 class TenantSchemaGenerator(SchemaGenerator):
-    """Draws up the document without the operations that need the scope of operators."""
+    """Generates the document without operations that require the scope of operators."""
 
     def _get_paths_and_endpoints(self) -> list[tuple[Any, ...]]:
         everything = super()._get_paths_and_endpoints()
@@ -37,13 +37,13 @@ class TenantSchemaGenerator(SchemaGenerator):
 
 
 class SchemaView(SpectacularAPIView):
-    """The OpenAPI document as YAML or JSON (`Accept` or `?format=json`)."""
+    """OpenAPI document as YAML or JSON (`Accept` or `?format=json`)."""
 
     authentication_classes = (TokenAuthentication, ConsoleAuthentication)
     is_operator = False
 
     def perform_authentication(self, request: Request) -> None:
-        """Finds out whether an operator asks. Credentials that are refused are those of a stranger."""
+        """Determines if the caller is an operator. Invalid credentials are treated like none."""
         try:
             actor = request.auth
         except (DomainError, APIException):
@@ -55,7 +55,7 @@ class SchemaView(SpectacularAPIView):
         renderer = request.accepted_renderer
         self.generator_class = SchemaGenerator if self.is_operator else TenantSchemaGenerator
         key = (renderer.format, translation.get_language() or "", self.is_operator)
-        with _lock:  # who asks at the same moment waits for the one document instead of making another
+        with _lock:  # concurrent requests wait for one document instead of generating more
             body = _kept.get(key)
             if body is None:
                 made = super().get(request, *args, **kwargs)

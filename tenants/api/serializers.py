@@ -1,4 +1,4 @@
-"""What this app's endpoints take and give."""
+"""Serializers of the endpoints of this app."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TenantOut(serializers.ModelSerializer[Tenant]):
         return tenant.suspension_reason or None
 
     def get_role(self, tenant: Tenant) -> str | None:
-        """From the list of one's tenants, else from who is acting."""
+        """Returns the role from the annotated list of tenants, or else from the actor."""
         listed: str | None = getattr(tenant, "own_role", None)
         if listed is not None:
             return listed
@@ -49,7 +49,7 @@ class TenantOut(serializers.ModelSerializer[Tenant]):
 
 
 class MeUserOut(serializers.Serializer):
-    """A person."""
+    """Person."""
 
     id = serializers.CharField(source="pk")
     email = serializers.CharField()
@@ -59,7 +59,7 @@ class MeUserOut(serializers.Serializer):
 
 
 class MeTenantOut(serializers.Serializer):
-    """A tenant by its names."""
+    """Tenant by id and names."""
 
     id = serializers.CharField(source="pk")
     slug = serializers.CharField()
@@ -68,7 +68,7 @@ class MeTenantOut(serializers.Serializer):
 
 
 class MeOut(serializers.Serializer):
-    """The acting person or token, with its tenant and permissions."""
+    """Acting person or token, with its tenant and permissions."""
 
     kind = serializers.CharField(help_text="`user` in a session of the console, `token` with one.")
     user = MeUserOut(allow_null=True)
@@ -175,7 +175,7 @@ class ScopesOut(serializers.Serializer):
 
 
 def scopes_shown(granted: frozenset[str]) -> dict[str, Any]:
-    """All groups and presets for somebody who may give the scopes in `granted`."""
+    """Returns all groups and presets for an actor who may grant the scopes in `granted`."""
     groups = [
         {
             "name": group.name,

@@ -1,4 +1,4 @@
-"""Serializers that take exactly what the schema says: no unknown fields, no `"5"` for 5, no `1` for true."""
+"""Serializers that accept exactly the documented types: no unknown fields, no `"5"` for 5, no `1` for true."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
 from rest_framework.exceptions import ValidationError as BadInput
 
-# Words that a refusal of a choice lists at most.
+# Maximum number of choices that a refusal lists.
 CHOICES_NAMED_MAX: Final = 40
 
 
 class StrictSerializer(serializers.Serializer):
-    """Base of every request body and query: an unknown field is an error at its own pointer."""
+    """Base of every request body and query: an unknown field is an error with its own pointer."""
 
     def to_internal_value(self, data: Any) -> Any:
         errors: dict[str, Any] = {}
@@ -36,7 +36,7 @@ class StrictSerializer(serializers.Serializer):
 
 
 class Text(serializers.CharField):
-    """A JSON string, taken as it is (numbers are refused, spaces are not trimmed)."""
+    """JSON string without conversion (numbers are refused, spaces are not trimmed)."""
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("trim_whitespace", False)
@@ -51,7 +51,7 @@ class Text(serializers.CharField):
 
 
 class Integer(serializers.IntegerField):
-    """A JSON integer; give `min_value` and `max_value`."""
+    """JSON integer; `min_value` and `max_value` should be given."""
 
     def to_internal_value(self, data: Any) -> int:
         if isinstance(data, bool) or not isinstance(data, int):
@@ -60,7 +60,7 @@ class Integer(serializers.IntegerField):
 
 
 class Number(serializers.FloatField):
-    """A finite JSON number."""
+    """Finite JSON number."""
 
     def to_internal_value(self, data: Any) -> float:
         if isinstance(data, bool) or not isinstance(data, int | float):
@@ -78,7 +78,7 @@ class Flag(serializers.BooleanField):
 
 
 class Choice(serializers.ChoiceField):
-    """One word of a closed set, as a JSON string. A refusal lists the words."""
+    """Value of a closed set, as a JSON string. A refusal lists the values."""
 
     default_error_messages: ClassVar = {"invalid_choice": "This is no choice here. Choices: {choices}."}
 
@@ -93,15 +93,13 @@ class Choice(serializers.ChoiceField):
         return str(super().to_internal_value(data))
 
 
-# Within a day of the calendar's ends an instant has no local time in some time zones, and no page could show it.
+# Within a day of the calendar's ends an instant has no local time in some time zones, so that no page could show it.
 CALENDAR_BEGINS = datetime(1, 1, 2, tzinfo=UTC)
 CALENDAR_ENDS = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 class Instant(serializers.DateTimeField):
-    """An RFC 3339 date and time with its offset, as a JSON string. The first and the last day of the calendar are
-    refused.
-    """
+    """RFC 3339 date and time with offset, as a JSON string. The first and the last day of the calendar are refused."""
 
     def to_internal_value(self, value: Any) -> Any:
         if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Tenants, members, invitations, tokens, audit and limits over REST."""
+"""REST resources of tenants, members, invitations, tokens, audit log and limits."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class TenantCollection(ApiView):
     def get(self, request: Request) -> Response:
         """List the tenants you belong to.
 
-        A token belongs to one tenant and sees that one.
+        A token belongs to one tenant and sees only that one.
         """
         return self.page(selectors.tenants_seen_by(self.actor), s.TenantOut, order=("created_at", "id"))
 
     @endpoint("create_tenant", SIGNED_IN, body=s.TenantIn, returns=s.TenantOut, status=201)
     def post(self, request: Request) -> Response:
-        """Create a tenant of your own.
+        """Create a tenant with yourself as its owner.
 
-        For people signed in to the console; a token stays in its tenant.
+        Only for people signed in to the console; a token belongs to one tenant.
         """
         actor = self.actor
         if actor.kind is ActorKind.TOKEN or actor.user is None:
@@ -43,10 +43,10 @@ class Me(ApiView):
 
     @endpoint("get_me", SIGNED_IN, returns=s.MeOut)
     def get(self, request: Request) -> Response:
-        """Read who you are here.
+        """Read the acting user or token.
 
-        The person, the tenant that calls act in, the role in it, and what may be done: the role's scopes, narrowed by
-        the token's.
+        Returns the person, the current tenant, the role in it, and the scopes: those of the role, restricted to those
+        of the token.
         """
         return self.one(self.actor, s.MeOut)
 
@@ -61,9 +61,9 @@ class TenantResource(ApiView):
 
     @endpoint("update_tenant", Scope.TENANT_WRITE, body=s.TenantPatch, returns=s.TenantOut, match=True, errors=(409,))
     def patch(self, request: Request, tenant_id: str) -> Response:
-        """Rename a tenant, or ask its members for a second factor.
+        """Rename a tenant, or require a second factor of its members.
 
-        Members without one then set one up before anything else; tokens go on working.
+        Members without one must then set one up before anything else; tokens keep working.
         """
         tenant = access.own_tenant(self.actor, tenant_id, lock=True)
         self.require_match(tenant)
@@ -94,9 +94,9 @@ class MemberCollection(ApiView):
     def post(self, request: Request) -> Response:
         """Invite a person.
 
-        The answer holds the link to give to that person. It works for their e-mail address only, for seven days. Where
-        mail is configured that person gets a link by mail as well, and joining by that one verifies the address.
-        A token invites only roles all of whose scopes it has.
+        The response contains the link for that person. It works for their e-mail address only, for seven days. If mail
+        is configured, the person also gets a link by mail, and joining by that one verifies the address. A token may
+        only invite to roles whose scopes it has.
         """
         invitation, secret = services.invite_member(acting=self.actor, **self.body)
         if not self.dry_run:
@@ -118,9 +118,9 @@ class MemberResource(ApiView):
     def patch(self, request: Request, member_id: str) -> Response:
         """Change a member's role.
 
-        Only an owner makes or unmakes owners, and a tenant keeps at least one.
+        Only owners assign or remove owners, and a tenant keeps at least one.
         """
-        access.own_tenant(self.actor, self.tenant.pk, lock=True)  # before the member, as the services take them
+        access.own_tenant(self.actor, self.tenant.pk, lock=True)  # before the member, as in the services
         member = access.member(self.actor, member_id, lock=True)
         self.require_match(member)
         return self.one(services.change_role(acting=self.actor, member=member, **self.body), s.MemberOut)
@@ -129,10 +129,10 @@ class MemberResource(ApiView):
     def delete(self, request: Request, member_id: str) -> Response:
         """Remove a member.
 
-        Tokens made by the member are revoked with it. Needs `members:write` as well, except for a person signed in to
-        the console who leaves.
+        Tokens created by the member are revoked. Also requires `members:write`, except for a person signed in to the
+        console who leaves.
         """
-        access.own_tenant(self.actor, self.tenant.pk, lock=True)  # before the member, as the services take them
+        access.own_tenant(self.actor, self.tenant.pk, lock=True)  # before the member, as in the services
         member = access.member(self.actor, member_id, lock=True)
         self.require_match(member)
         services.remove_member(acting=self.actor, member=member)
@@ -172,7 +172,7 @@ class InvitationAcceptance(ApiView):
     def post(self, request: Request) -> Response:
         """Accept an invitation.
 
-        For people signed in to the console under the invited e-mail address.
+        Only for people signed in to the console with the invited e-mail address.
         """
         actor = self.actor
         if actor.kind is ActorKind.TOKEN or actor.user is None:
@@ -193,9 +193,9 @@ class TokenCollection(ApiView):
     def post(self, request: Request) -> Response:
         """Create a token.
 
-        The answer holds the secret, once: a repeated answer (Idempotency-Key) and every later reading leave it out.
-        The scopes must be ones you have yourself. A token that makes another is its parent: the other one expires with
-        it at the latest and is revoked with it.
+        The response contains the secret, once: a repeated response (Idempotency-Key) and later reads omit it. You must
+        have the scopes yourself. A token created by a token expires with its parent at the latest and is revoked with
+        it.
         """
         token, secret = services.create_token(acting=self.actor, **self.body)
         if not self.dry_run:
@@ -208,7 +208,7 @@ class ScopeCollection(ApiView):
 
     @endpoint("list_scopes", SIGNED_IN, returns=s.ScopesOut)
     def get(self, request: Request) -> Response:
-        """List the scopes of tokens by group, which of them you may give, and presets of them."""
+        """List the scopes of tokens by group, which of them you may grant, and presets of them."""
         return self.one(s.scopes_shown(access.grantable_scopes(self.actor)), s.ScopesOut)
 
 
@@ -224,7 +224,7 @@ class TokenResource(ApiView):
     def delete(self, request: Request, token_id: str) -> Response:
         """Revoke a token.
 
-        It stops working at once and for good, and with it the tokens and open invitations that were made with it.
+        It stops working immediately and permanently, as do the tokens and open invitations that were created with it.
         """
         services.revoke_token(acting=self.actor, token=access.token(self.actor, token_id, lock=True))
         return self.nothing()

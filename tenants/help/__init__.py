@@ -1,1 +1,1 @@
-"""The documentation in `docs/`, as pages of the console."""
+"""Documentation of `docs/` as pages of the console."""

@@ -1,5 +1,5 @@
-"""Documents that the console serves, read once from `docs/`. Names come from a list made at the first use: no address
-leads to another file.
+"""Documents that the console serves, loaded once from `docs/`. The list is fixed at first use, so that no URL leads to
+another file.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from django.conf import settings
 
 from tenants.help.rendering import rendered
 
-# Folder below docs/, in the order of the list; "" has single documents.
+# Folders below docs/ in display order; "" contains single documents.
 SECTIONS = ("tutorial", "how-to", "explanation", "reference", "")
-# Documents that stand beside the folders. Those for people who change the product are not served.
+# Single documents beside the folders. Documents for developers of the product are not served.
 SINGLE = ("GLOSSARY.md", "ISOLATION.md")
 FOUND_MAX = 20
 EXCERPT_CHARS = 160
@@ -26,7 +26,7 @@ _MARKS = re.compile(r"[`*|#>]|\[|\]\([^)]*\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One document. `name` is its path below docs/, without its ending."""
+    """Document. `name` is its path below docs/ without suffix."""
 
     name: str
     section: str
@@ -40,7 +40,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A document that has every word, with a line of it."""
+    """Document that contains every word, with an excerpt."""
 
     document: Document
     excerpt: str
@@ -48,7 +48,7 @@ class Found:
 
 @cache
 def documents() -> dict[str, Document]:
-    """All documents by name, in the order of their sections."""
+    """Returns all documents by name, in the order of their sections."""
     root = Path(settings.BASE_DIR) / "docs"
     result: dict[str, Document] = {}
     for section in SECTIONS:
@@ -65,7 +65,9 @@ def documents() -> dict[str, Document]:
 
 @cache
 def page_of(name: str) -> str:
-    """A document as HTML; links between documents lead to their pages, others that are not served are plain text."""
+    """Returns a document as HTML; links to served documents lead to their pages, other relative links are
+    plain text.
+    """
     document = documents()[name]
 
     def resolve(link: str) -> str | None:
@@ -79,7 +81,7 @@ def page_of(name: str) -> str:
 
 
 def find(words: tuple[str, ...]) -> list[Found]:
-    """Documents that have every word, those with a word in their title first, then those with most of them."""
+    """Returns documents that contain every word: matches in the title first, then by number of matches."""
     if not words:
         return []
     hits = [document for document in documents().values() if all(word in document.lower for word in words)]

@@ -1,5 +1,5 @@
-"""Markdown as HTML that the console's content security policy allows: no HTML of its own, no styles, no scripts and no
-images. Pure.
+"""Rendering of Markdown to HTML that complies with the console's content security policy: no raw HTML, styles, scripts
+or images. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ _ANCHOR = re.compile(r"[^\w\- ]")
 
 
 def rendered(text: str, resolve: Callable[[str], str | None]) -> str:
-    """The document without its first heading. `resolve` says where a link leads; None makes it plain text."""
+    """Renders the document without its first heading. `resolve` returns the target of a link; None makes it
+    plain text.
+    """
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(text)
     if len(tokens) >= 3 and tokens[0].type == "heading_open" and tokens[0].tag == "h1":
@@ -28,18 +30,18 @@ def rendered(text: str, resolve: Callable[[str], str | None]) -> str:
         elif token.type == "inline":
             token.children = _linked(token.children or [], resolve)
     html = str(parser.renderer.render(tokens, parser.options, {}))
-    # What may be wider than the window is scrolled by keys, too.
+    # Elements that may be wider than the window must be scrollable by keyboard.
     html = html.replace("<pre>", '<pre tabindex="0">')
     return html.replace("<table>", '<div class="table-wrap" tabindex="0"><table>').replace("</table>", "</table></div>")
 
 
 def anchor_of(heading: str) -> str:
-    """Anchor of a heading, as GitHub makes it."""
+    """Returns the anchor of a heading, as GitHub generates it."""
     return _ANCHOR.sub("", heading.strip().lower()).replace(" ", "-")
 
 
 def _align(token: Token) -> None:
-    """Classes for styles, which the policy forbids in attributes."""
+    """Sets classes instead of inline styles, which the policy forbids."""
     style = str(token.attrs.pop("style", ""))
     if "right" in style:
         token.attrSet("class", "right")

@@ -1,5 +1,5 @@
-"""The second factor of a sign-in: an authenticator app, passkeys, recovery codes.
+"""Second factor of a sign-in: authenticator apps, passkeys, recovery codes.
 
-The sign-in library (`allauth.mfa`) has the ceremonies, the rows and the order of the pages. What is ours: how codes are
-checked and counted, how secrets lie in the database, what is audited and mailed, and who must have a factor.
+The sign-in library (`allauth.mfa`) provides the protocols, the rows and the sequence of pages. This package implements
+validation and counting of codes, encryption of secrets, audit and mails, and the requirement of a factor.
 """

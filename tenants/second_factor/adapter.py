@@ -1,7 +1,7 @@
-"""What the library asks us about second factors: how secrets are kept, what a passkey is bound to, words.
+"""Adapter of the library for second factors: encryption of secrets, relying party of passkeys, texts.
 
-Secrets of apps and recovery codes must be read again, so they cannot be hashed. They are encrypted with a key made of
-SECRET_KEY: a copy of the database alone gives no code.
+Secrets of apps and recovery codes must be readable, so they cannot be hashed. They are encrypted with a key derived
+from SECRET_KEY: a copy of the database alone does not reveal codes.
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ PURPOSE = b"penstock.second_factor\n"
 
 
 def cipher() -> MultiFernet:
-    """Encrypts with SECRET_KEY, decrypts with the keys before it, too."""
+    """Returns a cipher that encrypts with SECRET_KEY, and decrypts with former keys, too."""
     keys = [force_bytes(key) for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
     return MultiFernet([Fernet(base64.urlsafe_b64encode(hashlib.sha256(PURPOSE + key).digest())) for key in keys])
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):
-    """The library's, with our encryption and our public URL."""
+    """Library's adapter with our encryption and public URL."""
 
     def encrypt(self, text: str) -> str:
         return cipher().encrypt(text.encode()).decode()
 
     def decrypt(self, encrypted_text: str) -> str:
-        """Under another SECRET_KEY no code is right: an operator takes the factor away, its owner sets up another. What
-        cannot be read becomes a secret that nobody has, another one each time.
+        """Decrypts a secret.
+
+        After a change of SECRET_KEY without fallback no code is valid: an operator removes the factor, and its owner
+        sets up a new one. An unreadable secret is replaced by a random one.
         """
         try:
             return cipher().decrypt(encrypted_text.encode()).decode()
@@ -54,8 +56,9 @@ class SecondFactorAdapter(DefaultMFAAdapter):
         return _("Passkey %(number)s") % {"number": number}
 
     def get_public_key_credential_rp_entity(self) -> dict[str, str]:
-        """A passkey is bound to the public URL's host. On one's own machine that is `localhost` or nothing: browsers
-        bind none to an address.
+        """Returns the relying party: the public URL's host. On loopback it is the host of the request.
+
+        Browsers do not bind passkeys to IP addresses.
         """
         public = urlsplit(settings.PUBLIC_URL).hostname or "localhost"
         host = context.request.get_host().partition(":")[0] if settings.PUBLIC_URL_IS_LOOPBACK else public

@@ -1,7 +1,7 @@
-"""Which code is right, and that each is right once.
+"""Validation of codes, each of which is valid once.
 
-The library remembers used codes in the cache, for one step of 30 s. Here the row of the app remembers the last step
-that was used: nothing older is right any more, wherever the cache is and however far the clock is off.
+The library remembers used codes in the cache for one step of 30 s. Here the row of the app stores the last used step,
+so that no older code is valid, regardless of the cache and of clock skew.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ LAST_STEP = "last_step"
 
 
 def plain(code: str) -> str:
-    """A code as it is compared: people write spaces and hyphens into it."""
+    """Returns a code without spaces and hyphens, for comparison."""
     return "".join(code.split()).replace("-", "")
 
 
 def matching_step(secret: str, code: str, now_s: float) -> int | None:
-    """The step of 30 s whose code this is, of those that a clock may be off; None for a wrong code. Pure.
+    """Returns the step of 30 s to which this code belongs, within the tolerated skew; None for a wrong code. Pure.
 
-    Every step is compared, right or not, and each in constant time.
+    Every step is compared, in constant time.
     """
     step = int(now_s) // STEP_S
-    found = None
+    matching = None
     for candidate in range(step - CODE_STEPS_TOLERATED, step + CODE_STEPS_TOLERATED + 1):
         if hmac.compare_digest(format_hotp_value(hotp_value(secret, candidate)).encode(), code.encode()):
-            found = candidate
-    return found
+            matching = candidate
+    return matching
 
 
 @transaction.atomic
 def use_code(user: User, code: str, now_s: float) -> Authenticator | None:
-    """Use up a code of the person's app, or a recovery code; what it was of, None for a wrong or used one."""
+    """Consumes a code of the person's app, or a recovery code; returns its factor, None for a wrong or used code."""
     code = plain(code)
     rows = Authenticator.objects.select_for_update().filter(user=user).exclude(type=Authenticator.Type.WEBAUTHN)
     for row in rows.order_by("pk"):
@@ -53,7 +53,7 @@ def use_code(user: User, code: str, now_s: float) -> Authenticator | None:
 
 
 def mark_used(user: User, step: int) -> None:
-    """The code with which an app was set up has been used as well."""
+    """Marks the code with which an app was set up as used."""
     row = Authenticator.objects.get(user=user, type=Authenticator.Type.TOTP)
     row.data[LAST_STEP] = step
     row.save(update_fields=["data"])

@@ -1,7 +1,7 @@
-"""What follows when a second factor comes, goes or is used: audit rows, mails, and the other sessions of the account.
+"""Consequences when a second factor is added, removed or used: audit rows, mails, and the end of other sessions.
 
-Rows of factors are made and deleted by the library. What follows hangs on the rows, not on its signals: it sends some
-of these after the commit, and an audit row belongs into the transaction.
+The library creates and deletes the rows. The consequences depend on signals of the rows instead of the library's, some
+of which are sent after the commit, because audit rows belong in the transaction.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PRIMARY = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
 
 
 def connect() -> None:
-    """Listen to the rows and to the library."""
+    """Connects to signals of the rows and of the library."""
     uid = "tenants.second_factor"
     post_save.connect(_saved, sender=Authenticator, dispatch_uid=uid)
     post_delete.connect(_deleted, sender=Authenticator, dispatch_uid=uid)
@@ -37,12 +37,12 @@ def connect() -> None:
 
 
 def primary_of(user: User) -> QuerySet[Authenticator]:
-    """What is asked for at sign-in. Recovery codes alone are no factor: they stand in for one."""
+    """Returns the factors that are requested at sign-in. Recovery codes alone are not a factor."""
     return Authenticator.objects.filter(user=user, type__in=PRIMARY)
 
 
 def _saved(instance: Authenticator, created: bool, **_: Any) -> None:
-    """The first factor ends what was signed in to without one."""
+    """Records the new factor; the first one ends sessions that were started without one."""
     if not created:
         return
     user, request = instance.user, context.request
@@ -57,7 +57,7 @@ def _saved(instance: Authenticator, created: bool, **_: Any) -> None:
 
 
 def _deleted(instance: Authenticator, **_: Any) -> None:
-    """With the last factor other sessions end: they hold that the account has one."""
+    """Records the removal; removing the last factor ends other sessions, which assume that the account has one."""
     user, request = instance.user, context.request
     audit.record(_acting(request, user), "second_factor.removed", user, _words(instance), None)
     if instance.type not in PRIMARY:
@@ -80,7 +80,7 @@ def _used(request: HttpRequest, user: User, authenticator: Authenticator, **_: A
 
 
 def _step_completed(request: HttpRequest, user: User, method: str, **details: Any) -> None:
-    """Somebody who is signed in was asked again, and it was they."""
+    """Confirms the session after a reauthentication."""
     if details.get("reauthenticated"):
         sessions.confirm(request)
         after = {"email": user.email, "by": details.get("type") or method}

@@ -1,5 +1,5 @@
-"""The library's forms with our counting: whatever is tried counts by address, by account and address, and by account,
-and is given back when it was right (`tenants.sign_in`).
+"""Forms of the library with our counting: attempts are counted by address, by account and address, and by account, and
+are uncounted if they succeed (`tenants.sign_in`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CREDENTIAL_CHARS_MAX = 16 * 1024
 
 @contextmanager
 def counted(user: User) -> Iterator[None]:
-    """Around a try: refused where too many have failed, and given back unless it is wrong."""
+    """Counts an attempt: raises if too many have failed, and uncounts it on success."""
     attempt = Attempt(context.request, Entrance.CODE, user.email)
     try:
         attempt.begin()
@@ -52,13 +52,13 @@ def too_many_codes() -> ValidationError:
 
 
 def code_field(label: Any) -> forms.CharField:
-    """One line for a code. Recovery codes are digits as well."""
+    """Returns a form field for a code. Recovery codes are digits as well."""
     attrs = {"autocomplete": "one-time-code", "inputmode": "numeric", "autofocus": True}
     return forms.CharField(label=label, max_length=codes.CODE_CHARS_MAX, widget=forms.TextInput(attrs=attrs))
 
 
 class CountedCode(base_forms.BaseAuthenticateForm):
-    """A code of the app, or a recovery code."""
+    """Code of the app, or recovery code."""
 
     code = code_field(gettext_lazy("Code"))
 
@@ -74,15 +74,15 @@ class CountedCode(base_forms.BaseAuthenticateForm):
 
 
 class AuthenticateForm(CountedCode, base_forms.AuthenticateForm):
-    """At sign-in."""
+    """Form at sign-in."""
 
 
 class ReauthenticateForm(CountedCode, base_forms.ReauthenticateForm):
-    """When somebody who is signed in is asked again."""
+    """Form at reauthentication."""
 
 
 class CredentialField(forms.JSONField):
-    """What the browser answers for a passkey."""
+    """Response of the browser for a passkey."""
 
     def __init__(self) -> None:
         super().__init__(widget=forms.HiddenInput)
@@ -94,13 +94,13 @@ class CredentialField(forms.JSONField):
             result = super().to_python(value)
         except RecursionError:
             raise not_understood() from None
-        # The library checks what is true: with `0` it would keep a passkey that nobody has.
+        # The library tests for truth: with `0` it would create an invalid passkey.
         if not isinstance(result, dict) or not result:
             raise not_understood()
         return result
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        """What was sent is not shown again: the next try has an answer of its own."""
+        """Returns nothing, so that the submitted value is not shown again."""
         return None
 
     def prepare_value(self, value: Any) -> str:
@@ -108,14 +108,15 @@ class CredentialField(forms.JSONField):
 
 
 def not_understood() -> ValidationError:
-    """The one answer to whatever a passkey or its browser did wrong."""
+    """Returns the uniform error for any failure of a passkey or its browser."""
     return ValidationError(_("This passkey did not work. Nothing was changed; try again."), code="incorrect_code")
 
 
 @contextmanager
 def understood() -> Iterator[None]:
-    """Around the reading of what a browser sent: it may be anything, and the libraries that read it (CBOR, signatures,
-    keys of many kinds) have as many ways to object.
+    """Converts all errors while parsing the browser's response.
+
+    It may be arbitrary, and the parsing libraries (CBOR, signatures, keys) raise many kinds of exceptions.
     """
     try:
         yield
@@ -127,7 +128,7 @@ def understood() -> Iterator[None]:
 
 
 class CountedPasskey(webauthn_forms.AuthenticateWebAuthnForm):
-    """What a passkey has signed. Guessing one is hopeless; counting keeps junk from costing more than codes do."""
+    """Signature of a passkey. Guessing is infeasible; counting limits the cost of invalid attempts."""
 
     credential = CredentialField()
 
@@ -137,12 +138,14 @@ class CountedPasskey(webauthn_forms.AuthenticateWebAuthnForm):
 
 
 class AuthenticatePasskeyForm(CountedPasskey):
-    """At sign-in."""
+    """Form at sign-in."""
 
 
 class LoginPasskeyForm(webauthn_forms.LoginWebAuthnForm):
-    """In place of the password and the second factor. Whose passkey it is, the browser says, so that tries are counted
-    by address alone: who counted them by account could keep others out of theirs.
+    """Sign-in by passkey in place of password and second factor.
+
+    The browser names the account, so attempts are counted by address only: counting by account would allow others to
+    lock out its owner.
     """
 
     credential = CredentialField()
@@ -154,7 +157,7 @@ class LoginPasskeyForm(webauthn_forms.LoginWebAuthnForm):
             raise too_many_codes() from None
         with understood():
             answer = auth.parse_authentication_response(self.cleaned_data["credential"])
-            # The question may have been another page's, which takes a passkey beside a password.
+            # The challenge may come from a page that accepts a passkey in addition to a password.
             if not answer.response.authenticator_data.is_user_verified():
                 raise not_understood()
             authenticator: Authenticator = super().clean_credential()
@@ -165,14 +168,14 @@ class LoginPasskeyForm(webauthn_forms.LoginWebAuthnForm):
 
 
 class ReauthenticatePasskeyForm(CountedPasskey, webauthn_forms.ReauthenticateWebAuthnForm):
-    """When somebody who is signed in is asked again."""
+    """Form at reauthentication."""
 
     reauthenticated = True
     passwordless = False
 
 
 class ActivateAppForm(totp_forms.ActivateTOTPForm):
-    """The first code of an app that has just read the QR code."""
+    """First code of an app that has just scanned the QR code."""
 
     code = code_field(gettext_lazy("The code that the app shows"))
 
@@ -186,7 +189,7 @@ class ActivateAppForm(totp_forms.ActivateTOTPForm):
 
 
 class AddPasskeyForm(webauthn_forms.AddWebAuthnForm):
-    """Another passkey. Whether it opens the account alone is the device's to say, so nobody is asked."""
+    """Additional passkey. The device decides if it can be used without a password, so the user is not asked."""
 
     passwordless = None
     credential = CredentialField()
@@ -204,5 +207,5 @@ class AddPasskeyForm(webauthn_forms.AddWebAuthnForm):
         return cleaned
 
     def add_error(self, field: str | None, error: Any) -> None:
-        """What is wrong with the hidden field stands above the form."""
+        """Shows errors of the hidden field above the form."""
         super().add_error(None if field == "credential" else field, error)

@@ -1,4 +1,4 @@
-"""Who must give a second factor before anything else: members of tenants whose owners ask for it, and operators."""
+"""Enforcement of second factors, for members of tenants that require them and for operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenants.errors import SecondFactorNeeded
 
 
 def lacks_operators_factor(request: HttpRequest) -> bool:
-    """Whether this is an operator who must give a second factor and has not."""
+    """True for an operator who must give a second factor and has not."""
     return (
         settings.OPERATORS_NEED_SECOND_FACTOR
         and request.user.is_authenticated
@@ -21,13 +21,13 @@ def lacks_operators_factor(request: HttpRequest) -> bool:
 
 
 def lacks_tenants_factor(request: HttpRequest, acting: Actor) -> bool:
-    """Whether the tenant that is worked in asks for a second factor that was not given."""
+    """True if the actor's tenant requires a second factor that was not given."""
     asks = acting.tenant is not None and acting.tenant.requires_second_factor
     return asks and not sessions.has_second_factor(request)
 
 
 def require(request: HttpRequest, acting: Actor) -> None:
-    """Raise `SecondFactorNeeded` where the session opens nothing but the page that sets one up."""
+    """Raises `SecondFactorNeeded` if the session may only open the page that sets one up."""
     if lacks_operators_factor(request):
         raise SecondFactorNeeded("Operators need a second factor. Set one up in the console under Security.")
     if lacks_tenants_factor(request, acting):

@@ -1,4 +1,4 @@
-"""Writes of this app. Each is one transaction with its audit row; the outside world is told on commit."""
+"""Writes of this app. Each is one transaction with its audit row; external effects happen on commit."""
 
 from tenants.services.factors import take_factors_away
 from tenants.services.mailboxes import (

@@ -1,4 +1,4 @@
-"""Taking second factors away from somebody who has lost them."""
+"""Removal of second factors of a person who has lost them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from tenants.models import User
 
 @transaction.atomic
 def take_factors_away(*, acting: Actor, user: User) -> int:
-    """Delete them all; how many that were. For operators, once they know who asks. Each leaves an audit row, and the
-    person's sessions end (`tenants.second_factor.events`).
+    """Deletes all factors and returns their number. For operators, after they have verified the person's identity.
+
+    Each deletion writes an audit row, and the person's sessions end (`tenants.second_factor.events`).
     """
     if acting.kind is not ActorKind.OPERATOR:
         raise PermissionDenied("Only operators take second factors away.")

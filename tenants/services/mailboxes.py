@@ -1,6 +1,6 @@
-"""Whose mailbox an address is: links in mails that only who reads them can follow.
+"""Verification of mailboxes by links in mails.
 
-All of it is on where mail is configured. Without mail nobody can prove anything, and nothing is asked for.
+It is active if mail is configured; otherwise no verification is possible or required.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ INVITATION_SALT = "penstock.invitation.mailbox"
 
 
 def may_enter(user: User) -> bool:
-    """Whether a right password is enough: an account that was made where mail is configured begins with its mailbox."""
+    """True if a correct password suffices: accounts created with mail configured must verify their mailbox first."""
     if not settings.MAIL_IS_CONFIGURED:
         return True
     return user.email_verified_at is not None or not user.enters_verified_only
 
 
 def mail_verification(user: User, language: str = "") -> bool:
-    """Send the link that proves the mailbox; whether the server took it."""
+    """Sends the verification link; returns True if the mail was accepted."""
     secret = signing.dumps([user.pk, user.email], salt=VERIFICATION_SALT)
     link = mails.public_url(reverse("page-verify", args=[secret]))
     return mails.send("verify", user.email, language or user.language, link=link, days=VERIFICATION_DAYS)
 
 
 def user_behind(secret: str) -> User | None:
-    """Whose mailbox a link was sent to, while it is good."""
+    """Returns the user whose mailbox received the link, while the link is valid."""
     try:
         user_id, email = signing.loads(secret, salt=VERIFICATION_SALT, max_age=VERIFICATION_DAYS * 86_400)
     except (signing.BadSignature, ValueError, TypeError):
@@ -48,7 +48,7 @@ def user_behind(secret: str) -> User | None:
 
 @transaction.atomic
 def verify_mailbox(*, acting: Actor, user: User) -> None:
-    """The person has shown that mails to their address reach them."""
+    """Marks the person's address as verified."""
     changed = User.objects.filter(pk=user.pk, email_verified_at=None).update(email_verified_at=timezone.now())
     user.refresh_from_db(fields=["email_verified_at"])
     if changed:
@@ -56,22 +56,22 @@ def verify_mailbox(*, acting: Actor, user: User) -> None:
 
 
 def invitation_url(secret: str) -> str:
-    """The page where an invitation is accepted."""
+    """Returns the URL of the page that accepts an invitation."""
     return mails.public_url(reverse("page-join", args=[secret]))
 
 
 def invitation_proof(secret: str) -> str:
-    """What stands in the mailed link alone: who invites never sees it."""
+    """Returns the proof that only the mailed link contains; the inviting member never sees it."""
     return salted_hmac(INVITATION_SALT, secret, algorithm="sha256").hexdigest()
 
 
 def proves_mailbox(secret: str, proof: str) -> bool:
-    """Whether the link came out of the mail."""
+    """True if the link came from the mail."""
     return hmac.compare_digest(invitation_proof(secret).encode(), proof.encode())
 
 
 def mail_invitation(invitation: Invitation, secret: str) -> None:
-    """Send the link that both accepts the invitation and proves the mailbox, where mail is configured."""
+    """Sends the link that accepts the invitation and verifies the mailbox, if mail is configured."""
     if not settings.MAIL_IS_CONFIGURED:
         return
     link = mails.public_url(reverse("page-join-mailed", args=[secret, invitation_proof(secret)]))

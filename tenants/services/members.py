@@ -1,4 +1,4 @@
-"""Members: inviting, joining, changing a role, removing. A tenant never loses its last owner."""
+"""Members: invitation, joining, change of role, removal. A tenant always keeps an owner."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ from tenants.services import mailboxes
 
 @transaction.atomic
 def invite_member(*, acting: Actor, email: str, role: str) -> tuple[Invitation, str]:
-    """An invitation and its secret, which is nowhere else but in a mail. An expired one for the same address is
-    replaced.
+    """Returns a new invitation and its secret, which is otherwise only in a mail.
+
+    An expired invitation of the same address is replaced.
     """
     tenant = _locked_tenant(acting)
     wanted = Role(role)
@@ -70,7 +71,7 @@ def invite_member(*, acting: Actor, email: str, role: str) -> tuple[Invitation, 
 
 @transaction.atomic
 def revoke_invitation(*, acting: Actor, invitation: Invitation) -> None:
-    """The link stops working."""
+    """Revokes an invitation, so that its link stops working."""
     _require_may_manage(acting, Role(invitation.role))
     invitation.revoked_at = timezone.now()
     invitation.save_changes(["revoked_at"])
@@ -80,15 +81,15 @@ def revoke_invitation(*, acting: Actor, invitation: Invitation) -> None:
 
 @transaction.atomic
 def accept_invitation(*, acting: Actor, user: User, secret: str) -> Member:
-    """Join the tenant that invited. The secret and the e-mail address must both be the invited person's.
+    """Joins the inviting tenant. The secret and the e-mail address must both be those of the invitation.
 
-    Raises `NotFound` for everything that is not an open invitation of this person, without saying which.
+    Raises `NotFound` for anything that is not an open invitation of this person, without distinction.
     """
     now = timezone.now()
     rows = Invitation.objects.filter(
         secret_hash=hash_secret(secret), email=user.email, accepted_at=None, revoked_at=None, expires_at__gt=now
     )
-    # The tenant before the invitation, as everybody takes them.
+    # The tenant is locked before the invitation, as everywhere.
     tenant = Tenant.objects.select_for_update(no_key=True).filter(pk__in=rows.values("tenant_id")).first()
     invitation = rows.select_for_update().first() if tenant else None
     if tenant is None or invitation is None:
@@ -98,7 +99,7 @@ def accept_invitation(*, acting: Actor, user: User, secret: str) -> Member:
         raise Conflict("You are a member already.", code="already_member")
     if present.count() >= MEMBERS_PER_TENANT_MAX:
         raise QuotaExceeded(Message(gettext_noop("A tenant may have %(n)s members."), n=MEMBERS_PER_TENANT_MAX))
-    User.objects.select_for_update(no_key=True).get(pk=user.pk)  # who joins or founds several at once joins in turn
+    User.objects.select_for_update(no_key=True).get(pk=user.pk)  # serialises concurrent joins and foundings of one user
     if Member.objects.filter(user=user, removed_at=None).count() >= TENANTS_PER_USER_MAX:
         raise QuotaExceeded(Message(gettext_noop("A person may belong to %(n)s tenants."), n=TENANTS_PER_USER_MAX))
     member = Member.objects.create(tenant=tenant, user=user, role=invitation.role)
@@ -111,7 +112,7 @@ def accept_invitation(*, acting: Actor, user: User, secret: str) -> Member:
 
 @transaction.atomic
 def change_role(*, acting: Actor, member: Member, role: str) -> Member:
-    """Give a member another role. Only an owner makes or unmakes owners; the last owner stays one."""
+    """Changes the role of a member. Only owners assign or remove owners; the last owner keeps the role."""
     _locked_tenant(acting)
     member = access.member(acting, member.pk, lock=True)
     wanted, held = Role(role), Role(member.role)
@@ -131,11 +132,10 @@ def change_role(*, acting: Actor, member: Member, role: str) -> Member:
 
 @transaction.atomic
 def remove_member(*, acting: Actor, member: Member) -> None:
-    """End a membership, and revoke the tokens and open invitations made under it: who is gone must not have a way in,
-    under another address either.
+    """Ends a membership, and revokes the tokens and open invitations created under it, to leave no other way in.
 
-    A person may always leave, whatever their role and also while the tenant is suspended. Taking somebody else's
-    membership away is a change of the tenant, as is a token's doing.
+    A person may always leave, regardless of role and suspension. Removing another member is a change of the tenant, as
+    is anything done by a token.
     """
     _locked_tenant(acting)
     member = access.member(acting, member.pk, lock=True)
@@ -156,13 +156,13 @@ def remove_member(*, acting: Actor, member: Member) -> None:
 
 
 def _withdraw_invitations(member: Member, *, may_give: Set[Role]) -> int:
-    """Revoke what the member has sent and could not send with these roles to give; how many that were."""
+    """Revokes invitations that the member sent and could not send with these roles; returns their number."""
     sent = Invitation.objects.filter(invited_by=member, accepted_at=None, revoked_at=None).exclude(role__in=may_give)
     return sent.update(revoked_at=timezone.now(), version=F("version") + 1)
 
 
 def _locked_tenant(acting: Actor) -> Tenant:
-    """The actor's tenant, locked: membership changes of one tenant happen one after the other."""
+    """Locks and returns the actor's tenant, which serialises changes of its members."""
     return Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)
 
 
@@ -173,7 +173,7 @@ def _keep_an_owner(member: Member) -> None:
 
 
 def _confirm_for_owners(acting: Actor, *roles: Role) -> None:
-    """Making an owner, and taking one away, asks more of a person than a session."""
+    """Requires a confirmed session for assigning or removing owners."""
     if Role.OWNER in roles:
         access.require_confirmed(acting)
 

@@ -1,4 +1,4 @@
-"""People: signing up, founding a tenant, preferences, operators."""
+"""People: sign-up, founding of tenants, preferences, operators."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SLUG_RANDOM_CHARS = 6
 def sign_up(
     *, email: str, password: str, tenant_name: str, language: str = Language.ENGLISH, acting: Actor | None = None
 ) -> Member:
-    """A person and their first tenant. Raises `Invalid` for a bad value and `Conflict` for a known e-mail."""
+    """Creates a person and their first tenant. Raises `Invalid` for a bad value and `Conflict` for a known e-mail."""
     user = new_person(email, password, language)
     return found_tenant(user=user, name=tenant_name, acting=acting)
 
@@ -39,10 +39,10 @@ def sign_up(
 def sign_up_invited(
     *, email: str, password: str, secret: str, language: str = Language.ENGLISH, is_proved: bool = False
 ) -> Member:
-    """A person who joins the tenant that invited them, and founds none. `is_proved`: the link came out of the mail.
+    """Creates a person who joins the inviting tenant. `is_proved` means that the link came from the mail.
 
-    Raises `Invalid` for a bad value, `Conflict` for a known e-mail, and what `accept_invitation` raises. Whether there
-    is an account is told for the invited address alone, to who has its link.
+    Raises `Invalid` for a bad value, `Conflict` for a known e-mail, and the errors of `accept_invitation`. The
+    existence of an account is revealed for the invited address only, to holders of its link.
     """
     invitation = selectors.invitation_behind(secret)
     if invitation is None or invitation.email != UserManager.normalize_email(email):
@@ -52,13 +52,13 @@ def sign_up_invited(
 
 
 def require_account(email: str, password: str, language: str = Language.ENGLISH) -> None:
-    """Raise `Invalid` for an address or a password that no account can have. Says nothing about who has one."""
+    """Raises `Invalid` for an address or password that no account can have, without revealing existing accounts."""
     _check("/email", validate_email, email)
     _check("/password", validate_password, password, User(email=email, language=language))
 
 
 def new_person(email: str, password: str, language: str, **fields: Any) -> User:
-    """Raises `Invalid` and `Conflict(email_taken)`."""
+    """Creates a user. Raises `Invalid` and `Conflict(email_taken)`."""
     email = UserManager.normalize_email(email)
     require_account(email, password, language)
     user = User(email=email, language=language, **fields)
@@ -69,16 +69,16 @@ def new_person(email: str, password: str, language: str, **fields: Any) -> User:
     try:
         with transaction.atomic():
             user.save()
-    except IntegrityError:  # somebody signed up with it since we looked
+    except IntegrityError:  # a concurrent sign-up took the address
         raise taken from None
     return user
 
 
 @transaction.atomic
 def found_tenant(*, user: User, name: str, slug: str | None = None, acting: Actor | None = None) -> Member:
-    """A tenant with `user` as its owner. Raises `QuotaExceeded` when the user belongs to too many.
+    """Creates a tenant with `user` as its owner. Raises `QuotaExceeded` if the user belongs to too many.
 
-    The short name always ends in random characters: a bare one would tell whether another tenant has taken it.
+    The slug always ends in random characters: without them it would reveal whether another tenant has taken it.
     """
     name = checked_name(name)
     User.objects.select_for_update().get(pk=user.pk)
@@ -95,7 +95,10 @@ def found_tenant(*, user: User, name: str, slug: str | None = None, acting: Acto
 
 @transaction.atomic
 def create_tenant_for(*, email: str, name: str, acting: Actor) -> tuple[Member, bool]:
-    """A tenant of somebody who may have no account yet; whether one was made. It has no password: a link sets it."""
+    """Creates a tenant for a person, with an account if needed; returns True if one was created.
+
+    A new account has no password; a link sets it.
+    """
     email = UserManager.normalize_email(email)
     _check("/email", validate_email, email)
     user = User.objects.filter(email=email).first()
@@ -114,7 +117,7 @@ def set_preferences(
     time_zone: str | None = None,
     theme: str | None = None,
 ) -> User:
-    """How the console looks and speaks to one person; None leaves a setting as it is."""
+    """Sets display preferences of a person; None does not change a setting."""
     if language is not None and language not in Language.values:
         raise Invalid.at("/language", "There is no such language.")
     if theme is not None and theme not in Theme.values:
@@ -131,7 +134,7 @@ def set_preferences(
 
 @transaction.atomic
 def create_operator(*, email: str, password: str) -> tuple[User, bool]:
-    """A person who may open the operator panel; (user, whether it is a fresh one). An existing password is kept."""
+    """Creates an operator; returns the user and True if the user is new. An existing password is kept."""
     email = UserManager.normalize_email(email)
     user = User.objects.select_for_update().filter(email=email).first()
     if user is None:
@@ -149,9 +152,9 @@ def create_operator(*, email: str, password: str) -> tuple[User, bool]:
 
 @transaction.atomic
 def replace_password(*, email: str, password: str) -> bool:
-    """Another password for an account of the installation's own whose kept one is lost. False when there is none.
+    """Replaces the lost password of the installation's own account. Returns False if there is no such account.
 
-    Sessions that are open end with it.
+    Open sessions become invalid.
     """
     user = User.objects.select_for_update().filter(email=UserManager.normalize_email(email)).first()
     if user is None:
@@ -163,7 +166,7 @@ def replace_password(*, email: str, password: str) -> bool:
 
 
 def checked_name(name: str) -> str:
-    """A name without outer spaces, or `Invalid`."""
+    """Returns a name without surrounding spaces. Raises `Invalid`."""
     name = name.strip()
     if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
         raise Invalid.at(

@@ -1,7 +1,7 @@
-"""Signing up where mail is configured: what is answered does not tell whether the address has an account.
+"""Sign-up with mail configured: the response does not reveal whether the address has an account.
 
-Both ways check the same, hash one password, write, and send one mail. A new account waits for its mailbox: if it could
-sign in at once, trying would tell.
+Both cases do the same checks, hash one password, write, and send one mail. A new account must verify its mailbox first:
+if it could sign in immediately, an attempt would reveal it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from tenants.services.people import checked_name, found_tenant, new_person, requ
 
 @transaction.atomic
 def request_sign_up(*, email: str, password: str, tenant_name: str, language: str) -> None:
-    """A person and their first tenant, once the mailbox is proved. Raises `Invalid` for a bad value."""
+    """Creates a person and their first tenant, pending verification of the mailbox. Raises `Invalid`."""
     checked_name(tenant_name)
     _request(email, password, language, "", lambda user: found_tenant(user=user, name=tenant_name))
 
 
 @transaction.atomic
 def request_sign_up_invited(*, email: str, password: str, invitation: Invitation, secret: str, language: str) -> None:
-    """The same for who came by an invitation's link that was not taken out of the mail. Raises `NotFound` for another
-    address than the invited one.
+    """Signs up a person with an invitation link that did not come from the mail.
+
+    Raises `NotFound` for another address than the invited one.
     """
     if UserManager.normalize_email(email) != invitation.email:
         raise NotFound("There is no open invitation for you under this link.")
@@ -43,14 +44,14 @@ def request_sign_up_invited(*, email: str, password: str, invitation: Invitation
 
 
 def _request(email: str, password: str, language: str, onward: str, begin: Callable[[User], object]) -> None:
-    """`onward` is where somebody with an account goes on after signing in."""
+    """Signs up or sends a mail; `onward` is the next page for a person who has an account."""
     email = UserManager.normalize_email(email)
     require_account(email, password, language)
     user = User.objects.filter(email=email).first()
     if user is None:
         try:
             user = new_person(email, password, language, enters_verified_only=True)
-        except Conflict:  # somebody signed up with it since we looked
+        except Conflict:  # a concurrent sign-up took the address
             user = User.objects.get(email=email)
         else:
             begin(user)

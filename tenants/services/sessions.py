@@ -1,4 +1,4 @@
-"""Ending sessions, and telling people of sign-ins that are new to them."""
+"""Ends sessions, and notifies people of sign-ins from new places."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tenants.models import SESSION_ID_START, Session, SignInPlace, User
 
 @transaction.atomic
 def end_session(*, acting: Actor, user: User, public_id: str) -> Session:
-    """End one session of this person. Raises `NotFound` for everything else, somebody else's too."""
-    is_one = is_id(public_id, SESSION_ID_START, ID_LONG_RANDOM_CHARS)  # what else a path may hold is no question to ask
+    """Ends one session of this person. Raises `NotFound` otherwise, also for sessions of others."""
+    is_one = is_id(public_id, SESSION_ID_START, ID_LONG_RANDOM_CHARS)  # other text in the path needs no query
     row = Session.objects.select_for_update().filter(user=user, public_id=public_id).first() if is_one else None
     if row is None:
         raise NotFound("There is no such session.")
@@ -32,7 +32,7 @@ def end_session(*, acting: Actor, user: User, public_id: str) -> Session:
 
 @transaction.atomic
 def end_sessions_of(*, acting: Actor, user: User, except_key: str | None) -> int:
-    """End a person's sessions, but one if a key is given; how many that were."""
+    """Ends a person's sessions, except the one with the given key, and returns their number."""
     rows = Session.objects.filter(user=user)
     if except_key is not None:
         rows = rows.exclude(session_key=except_key)
@@ -44,11 +44,11 @@ def end_sessions_of(*, acting: Actor, user: User, except_key: str | None) -> int
 
 @transaction.atomic
 def note_sign_in(*, acting: Actor, user: User, network: str, user_agent: str) -> SignInPlace | None:
-    """Write down a sign-in; gives back its place if the person has signed in before, and never from there.
+    """Records a sign-in; returns its place if the person has signed in before, but never from there.
 
-    Then a mail is on its way where mail is configured, and the console's other sessions show it.
+    In that case a mail is sent if mail is configured, and other console sessions show a notice.
     """
-    User.objects.select_for_update(no_key=True).get(pk=user.pk)  # two sign-ins at once are told apart
+    User.objects.select_for_update(no_key=True).get(pk=user.pk)  # serialises concurrent sign-ins
     now, browser = timezone.now(), kind_of(user_agent)
     audit.record(acting, "account.signed_in", user, None, {"email": user.email, "browser": browser or "unknown"})
     places = SignInPlace.objects.filter(user=user)
@@ -73,7 +73,7 @@ def note_sign_in(*, acting: Actor, user: User, network: str, user_agent: str) ->
 
 @transaction.atomic
 def read_sign_in_notices(*, user: User, except_place: str | None) -> None:
-    """The person has seen them. A session does not mark its own sign-in as read: that would hide a thief's."""
+    """Acknowledges sign-ins. A session cannot acknowledge its own sign-in, which would hide that of an attacker."""
     places = SignInPlace.objects.filter(user=user, is_unread=True)
     places.exclude(pk=except_place or "").update(is_unread=False)
     User.objects.filter(pk=user.pk).update(has_sign_in_notices=places.exists())
@@ -81,14 +81,14 @@ def read_sign_in_notices(*, user: User, except_place: str | None) -> None:
 
 @transaction.atomic
 def make_room_for_session(*, user: User, new_key: str | None) -> None:
-    """The sessions seen longest ago end where there would be too many with the new one."""
+    """Ends the least recently seen sessions if there would be too many with the new one."""
     others = Session.objects.filter(user=user).exclude(session_key=new_key or "")
     kept = others.order_by("-last_seen_at", "-created_at")[: SESSIONS_PER_USER_MAX - 1]
     others.exclude(pk__in=list(kept.values_list("pk", flat=True))).delete()
 
 
 def forget_ended_sessions(now: datetime) -> int:
-    """Delete what no cookie opens any more; how many that were."""
+    """Deletes expired sessions and returns their number."""
     idle = now - timedelta(seconds=settings.SESSION_IDLE_S)
     deleted, _ = Session.objects.filter(Q(expire_date__lte=now) | Q(last_seen_at__lte=idle)).delete()
     return deleted

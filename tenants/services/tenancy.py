@@ -1,4 +1,4 @@
-"""The tenant itself: its name, suspension and resumption."""
+"""Tenants: name, suspension and resumption."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenants.services.people import checked_name
 
 @transaction.atomic
 def rename_tenant(*, acting: Actor, tenant: Tenant, name: str) -> Tenant:
-    """Change the shown name; ids and addresses stay, so nothing else has to move."""
+    """Changes the displayed name; ids and URLs do not change."""
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     name = checked_name(name)
     if name == tenant.name:
@@ -31,9 +31,10 @@ def rename_tenant(*, acting: Actor, tenant: Tenant, name: str) -> Tenant:
 
 @transaction.atomic
 def require_second_factor(*, acting: Actor, tenant: Tenant, wanted: bool) -> Tenant:
-    """Whether members work here only after giving a second factor. For owners, who ask nothing of others that they have
-    not set up themselves, so that none locks themselves out. Raises `Conflict`, `PermissionDenied` and
-    `ConfirmationNeeded`.
+    """Sets whether members need a second factor. Only for owners who have one themselves, so that none locks themselves
+    out.
+
+    Raises `Conflict`, `PermissionDenied` and `ConfirmationNeeded`.
     """
     if acting.role is not Role.OWNER:
         raise PermissionDenied("Only owners decide whether members need a second factor.")
@@ -53,8 +54,10 @@ def require_second_factor(*, acting: Actor, tenant: Tenant, wanted: bool) -> Ten
 
 @transaction.atomic
 def suspend_tenant(*, acting: Actor, tenant: Tenant, reason: SuspensionReason, note: str = "") -> Tenant:
-    """Stop all writes of a tenant, those of its instances' clients included. For operators and the system; raises
-    `Conflict` when it is suspended already. The tenant reads the reason and the `note`.
+    """Suspends a tenant: all its writes stop, including those of its instances' clients.
+
+    Only for operators and the system. Raises `Conflict` if it is suspended already. The tenant can read the reason and
+    the `note`.
     """
     _require_platform(acting)
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
@@ -71,7 +74,7 @@ def suspend_tenant(*, acting: Actor, tenant: Tenant, reason: SuspensionReason, n
 
 @transaction.atomic
 def resume_tenant(*, acting: Actor, tenant: Tenant) -> Tenant:
-    """Undo a suspension. Raises `Conflict` for a tenant that is active."""
+    """Ends a suspension. Raises `Conflict` if the tenant is active."""
     _require_platform(acting)
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     if not tenant.is_suspended:
@@ -86,7 +89,7 @@ def resume_tenant(*, acting: Actor, tenant: Tenant) -> Tenant:
 
 
 def checked_note(note: str) -> str:
-    """What an operator tells a tenant, without space around it; raises `Invalid` when it is too long."""
+    """Returns an operator's note without surrounding spaces. Raises `Invalid` if it is too long."""
     note = note.strip()
     if len(note) > SUSPENSION_NOTE_CHARS_MAX or "\x00" in note:
         raise Invalid.at(

@@ -1,6 +1,6 @@
-"""API tokens: created with scopes no wider than the maker's own, shown once, revoked for good.
+"""API tokens: created with scopes of their creator at most, shown once, revoked permanently.
 
-A token that makes tokens is their parent: they outlive it in no way.
+A token that creates tokens is their parent; they cannot outlive it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ USE_NOTED_EVERY = timedelta(minutes=1)  # a write per request would cost more th
 def create_token(
     *, acting: Actor, name: str, scopes: Sequence[str], expires_at: datetime | None = None, once: str = ""
 ) -> tuple[ApiToken, str]:
-    """A token and its secret, which is nowhere else.
+    """Creates a token and returns it with its secret, which is not stored.
 
-    A token that is made with a token expires with it at the latest, and is revoked with it. `once` is the mark of a
-    form that a browser may send again. Raises `Invalid` for unknown scopes, a past expiry or one later than the
-    parent's, `PermissionDenied` for scopes the actor does not have, and `Conflict(made_already)`.
+    A token created with a token expires and is revoked with it at the latest. `once` identifies a form that a browser
+    may submit again. Raises `Invalid` for unknown scopes, a past expiry or one after the parent's, `PermissionDenied`
+    for scopes the actor does not have, and `Conflict(made_already)`.
     """
     name = checked_name(name)
     unknown = [
@@ -92,7 +92,7 @@ def _within(parent: ApiToken | None, expires_at: datetime | None) -> datetime | 
 
 
 def _use_up(acting: Actor, tenant: Tenant, once: str, name: str) -> None:
-    """A form is good for one token. Its mark lies beside the Idempotency-Keys, which are forgotten after a day."""
+    """Ensures that a form creates one token. Its mark is stored with the Idempotency-Keys, which expire after a day."""
     mark = hash_secret(once)
     try:
         with transaction.atomic():
@@ -111,8 +111,9 @@ def _use_up(acting: Actor, tenant: Tenant, once: str, name: str) -> None:
 
 @transaction.atomic
 def revoke_token(*, acting: Actor, token: ApiToken) -> None:
-    """The token stops working at once, and with it the tokens and open invitations that were made with it. Members who
-    may not manage members revoke only tokens of their own.
+    """Revokes a token, and with it the tokens and open invitations that were created with it.
+
+    Members who may not manage members may only revoke their own tokens.
     """
     if acting.kind is not ActorKind.OPERATOR and not access.permits(acting, Scope.MEMBERS_WRITE):
         is_own = acting.member is not None and token.member_id == acting.member.pk
@@ -125,7 +126,7 @@ def revoke_token(*, acting: Actor, token: ApiToken) -> None:
 
 @transaction.atomic
 def revoke_tokens_of(*, acting: Actor, user: User) -> int:
-    """Revoke every token a person has made, in whatever tenant; how many that were."""
+    """Revokes every token that a person has created in any tenant; returns their number."""
     rows = ApiToken.objects.filter(member__user=user, revoked_at=None).select_related("tenant").order_by("pk")
     tokens = list(rows.select_for_update(of=("self",), no_key=True))
     for token in tokens:
@@ -134,7 +135,7 @@ def revoke_tokens_of(*, acting: Actor, user: User) -> int:
 
 
 def _revoke(acting: Actor, token: ApiToken) -> None:
-    """A token, then those made with it, and so on; who makes one locks its parent (`access.acting_token`)."""
+    """Revokes a token and its descendants; creating a token locks its parent (`access.acting_token`)."""
     generation = [token]
     while generation:
         for revoked in generation:
@@ -155,7 +156,7 @@ def _revoke_one(acting: Actor, token: ApiToken) -> None:
 
 
 def note_token_use(token: ApiToken, now: datetime) -> None:
-    """Remember when a token was last used, to the minute."""
+    """Records when a token was last used, with a resolution of a minute."""
     is_stale = token.last_used_at is None or token.last_used_at <= now - USE_NOTED_EVERY
     if is_stale:
         earlier = Q(last_used_at=None) | Q(last_used_at__lte=now - USE_NOTED_EVERY)

@@ -1,4 +1,4 @@
-"""What templates may say: icons, pills, meters, figures, instants, and links that appear only where the page exists."""
+"""Template tags: icons, pills, meters, figures, instants, and links that appear only if the page exists."""
 
 from __future__ import annotations
 
@@ -56,73 +56,73 @@ register.filter("localized", localized)
 
 @register.filter
 def from_ms(timestamp_ms: int | None) -> datetime | None:
-    """An instant out of milliseconds since 1970."""
+    """Converts milliseconds since 1970 to an instant."""
     return formatting.from_ms(timestamp_ms)
 
 
 @register.filter
 def unit_price(amount: Decimal | None, currency: str) -> str:
-    """A price with all its decimals, and at least 4."""
+    """Formats a price with all its decimals, but at least 4."""
     return formatting.unit_price(amount, currency)
 
 
 @register.filter
 def quantity(value: Decimal | None) -> str:
-    """A quantity with all its decimals."""
+    """Formats a quantity with all its decimals."""
     return formatting.quantity(value)
 
 
 @register.filter
 def money(amount: Decimal | None, currency: str) -> str:
-    """A sum with the decimals of its currency."""
+    """Formats an amount with the decimals of its currency."""
     return formatting.money(amount, currency)
 
 
 @register.filter
 def json(value: Any) -> str:
-    """JSON for a data attribute; the template escapes it."""
+    """Returns JSON for a data attribute; the template escapes it."""
     return dumps(value, separators=(",", ":"))
 
 
 @register.filter
 def minute_utc(moment: datetime | None) -> str:
-    """`2026-11-20 14:05`, for rows that are told in UTC."""
+    """Formats `2026-11-20 14:05`, for rows in UTC."""
     return formatting.UNKNOWN if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
 @register.filter
 def time_utc(moment: datetime | None) -> str:
-    """`14:05`."""
+    """Formats `14:05`."""
     return formatting.UNKNOWN if moment is None else f"{moment.astimezone(UTC):%H:%M}"
 
 
 @register.filter
 def day_utc(moment: datetime | None) -> str:
-    """`2026-11-01`."""
+    """Formats `2026-11-01`."""
     return formatting.UNKNOWN if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d}"
 
 
 @register.filter
 def milliseconds(seconds: float) -> int:
-    """Seconds as the scripts want them."""
+    """Converts seconds to milliseconds, for scripts."""
     return round(seconds * 1_000)
 
 
 @register.filter
 def lookup(mapping: dict[str, Any], key: str) -> Any:
-    """`mapping[key]`, or None."""
+    """Returns `mapping[key]`, or None."""
     return mapping.get(key) if mapping else None
 
 
 @register.simple_tag
 def comma() -> str:
-    """What stands between two facts of a line."""
+    """Returns the separator of two facts in a line."""
     return _(", ")
 
 
 @register.simple_tag
 def style_sheets() -> SafeString:
-    """Links to the style sheets; the tokens come first."""
+    """Returns links to the style sheets, those with design tokens first."""
     return format_html_join(
         "\n", '<link rel="stylesheet" href="{}">', ((static(f"penstock/css/{name}.css"),) for name in STYLE_SHEETS)
     )
@@ -130,13 +130,13 @@ def style_sheets() -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def in_tenant(context: dict[str, Any]) -> SafeString:
-    """In a form: which tenant it is about (`console_page` reads it)."""
+    """Renders a hidden form field with the tenant (`console_page` reads it)."""
     return format_html('<input type="hidden" name="in_tenant" value="{}">', context["actor"].tenant.pk)
 
 
 @register.simple_tag(takes_context=True)
 def theme(context: dict[str, Any]) -> str:
-    """The member's theme, for strangers the cookie's, else what the system says."""
+    """Returns the member's theme, without a user the cookie's, else the system's."""
     request = context.get("request")
     if request is None:
         return Theme.SYSTEM.value
@@ -147,7 +147,7 @@ def theme(context: dict[str, Any]) -> str:
 
 @register.simple_tag
 def icon(name: str) -> SafeString:
-    """One symbol of the sprite; decoration, so hidden from readers."""
+    """Renders an icon of the sprite; decorative, so hidden from screen readers."""
     return format_html(
         '<svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>', static("penstock/img/icons.svg"), name
     )
@@ -155,7 +155,7 @@ def icon(name: str) -> SafeString:
 
 @register.simple_tag
 def mark() -> SafeString:
-    """The sign of the house: a P made of the gate's stem and a pipe, half full."""
+    """Renders the logo: a P made of a gate's stem and a half-full pipe."""
     return mark_safe(
         '<svg class="mark" viewBox="0 0 24 24" aria-hidden="true">'
         '<path class="water" d="M8.6 11.4h9.8a4.9 4.9 0 0 1-9.8 0z"/><circle class="pipe" cx="13.5" cy="10.5" r="6.4"/>'
@@ -165,7 +165,7 @@ def mark() -> SafeString:
 
 @register.simple_tag
 def pill(phase: str) -> SafeString:
-    """The state of an instance: icon and word, never colour alone."""
+    """Renders the state of an instance as icon and word, so that it does not depend on colour."""
     word, shape = PHASES.get(phase, (phase, ""))
     return format_html(
         '<span class="pill {}"><svg viewBox="0 0 10 10" aria-hidden="true">{}</svg>{}</span>',
@@ -175,7 +175,7 @@ def pill(phase: str) -> SafeString:
 
 @register.simple_tag
 def meter(value: float | None, limit: float | None, label: str, peak: float | None = None) -> SafeString:
-    """A use against its limit. `label` says the same in words; `peak` is the pale part."""
+    """Renders a use against its limit. `label` is the same in words; `peak` is the pale part."""
     percent = 0.0 if not value or not limit else min(100.0, 100.0 * value / limit)
     peak_percent = 0.0 if not peak or not limit else min(100.0, 100.0 * peak / limit)
     temper = "full" if percent >= FULL_PERCENT else ("hot" if percent >= HOT_PERCENT else "")
@@ -191,7 +191,7 @@ def meter(value: float | None, limit: float | None, label: str, peak: float | No
 
 @register.simple_tag
 def progress(percent: float, label: str) -> SafeString:
-    """How far a work is: the end is no limit, so nothing warns of coming near it."""
+    """Renders progress; unlike a meter it does not warn near the end."""
     return format_html(
         '<span class="meter" role="progressbar" aria-valuenow="{}" aria-valuemin="0" aria-valuemax="100" '
         'aria-label="{}"><svg aria-hidden="true"><rect class="now" width="{}%" height="6"/></svg></span>',
@@ -201,7 +201,7 @@ def progress(percent: float, label: str) -> SafeString:
 
 @register.simple_tag
 def instant(moment: datetime | None) -> SafeString | str:
-    """Local time with seconds; UTC on hover."""
+    """Renders local time with seconds; UTC on hover."""
     if moment is None:
         return formatting.UNKNOWN
     return format_html(
@@ -211,7 +211,7 @@ def instant(moment: datetime | None) -> SafeString | str:
 
 @register.simple_tag
 def copyable(value: str, spoken: str = "") -> SafeString:
-    """A value that is copied whole by clicking anywhere on it."""
+    """Renders a value that is copied by a click."""
     return format_html(
         '<button type="button" class="copy" data-copy="{}" aria-label="{} {}"><span>{}</span>{}</button>',
         value, spoken or _("Copy"), value, value, icon("copy"),
@@ -222,7 +222,7 @@ def copyable(value: str, spoken: str = "") -> SafeString:
 def nav_link(
     context: dict[str, Any], section: str, label: str, symbol: str, page: str, *args: str, **options: Any
 ) -> dict[str, Any]:
-    """A line of the side navigation; nothing where the page does not exist or the role may not see it."""
+    """Returns a line of the side navigation; nothing if the page does not exist or the role may not see it."""
     scope = options.get("scope")
     if scope and scope not in context.get("can", ()):
         return {"url": None}
@@ -244,13 +244,13 @@ def nav_link(
 
 @register.filter
 def may(can: frozenset[str] | None, scope: str) -> bool:
-    """`{% if can|may:"topics:write" %}`."""
+    """Tests a scope: `{% if can|may:"topics:write" %}`."""
     return bool(can) and scope in can
 
 
 @register.inclusion_tag("console/parts/field.html")
 def field(bound: BoundField, unit: str = "", *, hide_help: bool = False, **attributes: str) -> dict[str, Any]:
-    """Label, help, control with the unit inside, error under it. Keyword arguments become attributes (`_` to `-`)."""
+    """Returns label, help, control with unit, and errors. Keyword arguments become attributes (`_` to `-`)."""
     widget = bound.field.widget
     attrs = {name.replace("_", "-"): value for name, value in attributes.items()}
     help_text = "" if hide_help else bound.help_text

@@ -1,1 +1,1 @@
-"""The console's own pages: the shell, signing up and in, members, tokens, audit log, settings."""
+"""Console pages of this app: frame, sign-up and sign-in, members, tokens, audit log, settings."""

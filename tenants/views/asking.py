@@ -1,5 +1,6 @@
-"""A question before an act that nothing takes back: the first POST is answered with it, the second one, which it sends,
-does the act. It works without scripts, and a form that was written by hand and names the answer is not asked.
+"""Confirmation before an irreversible action: the first POST shows a question, whose form sends the second POST.
+
+It works without scripts. A hand-written form that includes the answer is not asked.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ ANSWER_FIELD = "confirmed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question before an act: `lost` says what is gone afterwards, `act` is the word on the button, `back` the
-    address at which the act is left undone.
+    """Question before an action: `lost` states what will be gone, `act` is the label of the button, `back` the URL to
+    cancel.
     """
 
     title: str
@@ -35,7 +36,7 @@ def ask_first(
     crumbs: Sequence[Crumb] = (),
     context: dict[str, Any] | None = None,
 ) -> HttpResponse | None:
-    """The page with the question; None for a POST that has answered it."""
+    """Returns the page with the question; None for a POST with the answer."""
     if ANSWER_FIELD in request.POST:
         return None
     given = [(name, value) for name, values in request.POST.lists() for value in values]

@@ -1,7 +1,7 @@
-"""What every console page does: who is asking, may they, in which language and time zone, the shell around the page.
+"""Common parts of console pages: actor, permissions, language and time zone, and the frame around the page.
 
-A view is `@console_page(scope)` over a function that parses, calls a service or selector, and renders. What services
-refuse becomes a page (404, 403 with who may, 503 with what is safe) or, inside a form, words beside the field.
+A view is `@console_page(scope)` over a function that parses, calls a service or selector, and renders. Refusals of
+services become a page (404, 403 with the roles that may, 503 with what is safe) or, in a form, errors beside the field.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ Arguments = ParamSpec("Arguments")
 INSTANCE_PAGE = "page-instance"
 INSTANCE_PATH = re.compile(r"/instances/(ins-[a-z0-9]{1,20})/")
 OUTSIDE_CONSOLE = ("/api/", "/operator/", "/accounts/", "/static/")
-BACK_FIELD = "question_back"  # of the form that answers a question (`tenants.views.asking`)
-TENANT_FIELD = "in_tenant"  # of forms whose address names nothing of the tenant: `{% in_tenant %}`
+BACK_FIELD = "question_back"  # field of the form that answers a question (`tenants.views.asking`)
+TENANT_FIELD = "in_tenant"  # field of forms whose URL contains nothing of the tenant: `{% in_tenant %}`
 
 
 def shell(request: HttpRequest, acting: Actor | None) -> dict[str, Any]:
-    """What the frame around a page shows."""
+    """Returns the context of the frame around a page."""
     result: dict[str, Any] = {"actor": acting}
     if acting is None or acting.user is None:
         return result
@@ -71,7 +71,7 @@ def render_page(
     crumbs: Sequence[Crumb] = (),
     status: int = 200,
 ) -> HttpResponse:
-    """A whole page inside the shell. `crumbs` follow the tenant; the last one is text."""
+    """Renders a page inside the frame. `crumbs` follow the tenant; the last one is text."""
     acting: Actor | None = getattr(request, "actor", None)
     values = {**shell(request, acting), "section": section, "crumbs": crumbs, **(context or {})}
     return render(request, template, values, status=status)
@@ -86,10 +86,10 @@ def console_page(
     [Callable[Concatenate[HttpRequest, Arguments], HttpResponse]],
     Callable[Concatenate[HttpRequest, Arguments], HttpResponse],
 ]:
-    """A page for signed-in members; `scope` is what they must be permitted, None for pages about themselves.
+    """Decorates a page for signed-in members; `scope` is the required permission, None for pages about the user.
 
-    Without `needs_tenant` it is for people who belong to none, too; without `needs_factor` for those who have yet to
-    set up the second factor that their tenant, or their being an operator, asks for.
+    Without `needs_tenant` it also serves people without a tenant; without `needs_factor` also those who still have to
+    set up a required second factor.
     """
 
     def decorate(
@@ -128,9 +128,9 @@ def console_page(
 
 
 def _of_the_page(request: HttpRequest, acting: Actor) -> Actor:
-    """A form acts in the tenant of the page it stood on, which another tab may have left meanwhile; work goes on there.
+    """Returns the actor in the tenant of the submitted form, which another tab may have left; work continues there.
 
-    Raises `NotFound` for who is a member no more.
+    Raises `NotFound` for a former member.
     """
     named = request.POST.get(TENANT_FIELD) if request.method == "POST" else None
     if not named or (acting.tenant is not None and acting.tenant.pk == named):
@@ -140,29 +140,31 @@ def _of_the_page(request: HttpRequest, acting: Actor) -> Actor:
 
 
 def ask_again(request: HttpRequest) -> HttpResponse:
-    """To the page that asks who it is once more, and from there back. Nothing was changed."""
+    """Redirects to reauthentication and back. Nothing was changed."""
     if request.method == "POST":
         messages.info(request, _("Confirm that it is you, then send it again. Nothing was changed so far."))
     return _leading(request, reverse("account_reauthenticate") + "?" + urlencode({"next": _onward(request)}))
 
 
 def _leading(request: HttpRequest, url: str) -> HttpResponse:
-    """A redirect; for a part of a page, of the whole page."""
+    """Redirects; for a fragment of a page it redirects the whole page."""
     if request.headers.get("HX-Request"):
         return HttpResponse(status=403, headers={"HX-Redirect": url})
     return redirect(url)
 
 
 def signed_out_part(request: HttpRequest) -> HttpResponse | None:
-    """For a part of a page whose session has ended meanwhile: the whole page is asked for anew, and that leads to the
-    login and back. A redirect would put the login into the part. None for what is no part.
+    """Answers a fragment of a page whose session has ended: the whole page reloads, which leads to the login and back.
+
+    A redirect would put the login into the fragment. None for a whole page.
     """
     return HttpResponse(status=401, headers={"HX-Refresh": "true"}) if request.headers.get("HX-Request") else None
 
 
 def _onward(request: HttpRequest) -> str:
-    """Address to which a login leads back: the page that was asked for, or the one whose form was sent. A question has
-    no address of its own, and names the page before it.
+    """Returns the URL to which a login leads back: the requested page, or the page of the submitted form.
+
+    A question has no URL of its own, and names the page before it.
     """
     if request.method in ("GET", "HEAD"):
         return request.get_full_path()
@@ -180,7 +182,7 @@ def _zone_of(request: HttpRequest) -> ZoneInfo:
 
 
 def error_page(request: HttpRequest, error: DomainError, scope: str | None = None) -> HttpResponse:
-    """What happened, what is safe, and what to do next."""
+    """Renders what happened, what is safe, and what to do next."""
     if error.http_status >= 500:
         logger.warning("console page unavailable", extra={"code": error.code, "detail": error.detail})
     needed = getattr(error, "scope", "") or scope
@@ -211,7 +213,7 @@ def error_page(request: HttpRequest, error: DomainError, scope: str | None = Non
 
 
 def missing_page(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """The answer to an address that no page has: inside the console for members, a page of its own for others."""
+    """Answers an unknown URL: inside the console for members, with a separate page for others."""
     if not request.user.is_authenticated or request.path.startswith(OUTSIDE_CONSOLE):
         return page_not_found(request, exception)
 
@@ -223,7 +225,7 @@ def missing_page(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def _instance_of(request: HttpRequest) -> interfaces.PageInstance | None:
-    """The instance that the address names, for its menu; None for other pages, and where it is not the tenant's."""
+    """Returns the instance in the URL for its menu; None for other pages, or if it is not the tenant's."""
     acting: Actor | None = getattr(request, "actor", None)
     named = INSTANCE_PATH.match(request.path)
     if named is None or acting is None or acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
@@ -235,8 +237,9 @@ def _instance_of(request: HttpRequest) -> interfaces.PageInstance | None:
 
 
 def wording(error: DomainError) -> str:
-    """Text of an error in the reader's language, where the catalog has it (`tenants.wording`); a missing permission is
-    named by what it allows.
+    """Returns an error in the reader's language if it can be translated (`tenants.wording`).
+
+    A missing permission is named by its label.
     """
     scope = getattr(error, "scope", "")
     if scope in Scope.values:
@@ -245,9 +248,9 @@ def wording(error: DomainError) -> str:
 
 
 def add_errors(form: Form, error: DomainError, fields: dict[str, str] | None = None) -> None:
-    """Put a service's complaint beside the fields it points to; what points nowhere stands above the form.
+    """Adds a service's errors to the fields they point to; others are shown above the form.
 
-    `fields` maps JSON pointers to form fields where the names differ.
+    `fields` maps JSON pointers to form fields with different names.
     """
     if error.http_status in (401, 404) or error.http_status >= 500 or isinstance(error, ConfirmationNeeded):
         raise error

@@ -1,4 +1,4 @@
-"""The way in: sign up, home, invitation links. Logging in and out are allauth's views with our templates."""
+"""Entry pages: sign-up, home, invitation links. Login and logout are allauth's views with our templates."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 def home(request: HttpRequest) -> HttpResponse:
-    """The list of instances, or the way in."""
+    """Redirects to the list of instances, or to the login."""
     if not request.user.is_authenticated:
         return redirect("account_login")
     if request.user.is_staff and actor_of(request).tenant is None:
@@ -47,7 +47,7 @@ def home(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "POST"])
 def sign_up(request: HttpRequest) -> HttpResponse:
-    """An account and its first tenant in one step, signed in at the end; where mail is configured, a mail instead."""
+    """Creates an account with its first tenant and signs in; if mail is configured, sends a mail instead."""
     if request.user.is_authenticated:
         return redirect("/")
     if not settings.SIGN_UP_IS_OPEN:
@@ -73,8 +73,9 @@ def _account_page(
     template: str,
     context: dict[str, Any],
 ) -> HttpResponse:
-    """Shows the form, or makes the account and signs its owner in. Where `create` gives back None a mail is on its way
-    and the answer is the same for every address.
+    """Shows the form, or creates the account and signs its owner in.
+
+    If `create` returns None, a mail was sent, and the response is the same for every address.
     """
     if request.method == "POST" and not ratelimit.consume(request, action="signup"):
         return render_page(request, "console/too_many.html", status=429)
@@ -102,7 +103,7 @@ def _account_page(
 
 
 def may_mail(request: HttpRequest, email: str) -> bool:
-    """False once this address has had its mails of the hour: then the answer is the same, and nothing is done."""
+    """False once this address got its mails of the hour: the response is the same, but nothing is done."""
     key, rate = UserManager.normalize_email(email), f"{SIGN_UP_MAILS_PER_ADDRESS_AND_HOUR_MAX}/h"
     return counting.count(request, "sign_up_mail", rate, key) is not None
 
@@ -111,14 +112,15 @@ def _keep_time_zone(user: User, name: str) -> None:
     try:
         services.set_preferences(user=user, time_zone=name or None)
     except DomainError:
-        return  # a browser may name a zone that this system does not have; UTC stays
+        return  # a browser may name a zone unknown to this system; UTC stays
 
 
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "POST"])
 def join(request: HttpRequest, secret: str, proof: str = "") -> HttpResponse:
-    """Accept an invitation, with an account or by making one. The secret stands in the link alone and is never written
-    anywhere. `proof` stands in the mailed link: who has it reads the mailbox.
+    """Accepts an invitation, with an existing or a new account.
+
+    The secret is only in the link and never stored. `proof` is in the mailed link: its holder can read the mailbox.
     """
     is_proved = bool(proof) and services.proves_mailbox(secret, proof)
     if proof and not is_proved:
@@ -136,7 +138,7 @@ def join(request: HttpRequest, secret: str, proof: str = "") -> HttpResponse:
 
 
 def _closed(request: HttpRequest, invitation: Invitation | None, state: InvitationState | None) -> HttpResponse:
-    """A link that leads nowhere says why and what to do next."""
+    """Renders the reason why a link is invalid, and what to do next."""
     status = 404 if invitation is None else 410
     return render_page(request, "console/join_closed.html", {"invitation": invitation, "state": state}, status=status)
 
@@ -178,7 +180,8 @@ def _accept(request: HttpRequest, secret: str, invitation: Invitation, is_proved
 
 
 def no_page(request: HttpRequest) -> HttpResponse:
-    """In place of the sign-in library's page for changing one's e-mail address, which knows neither audit nor our rule
-    that an address is one account's: invitations are made out to it.
+    """Replaces the sign-in library's page for changing the e-mail address.
+
+    That page has no audit, and does not ensure that an address belongs to one account, which invitations rely on.
     """
     raise Http404

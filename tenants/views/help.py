@@ -1,4 +1,4 @@
-"""Help: the documentation, searchable."""
+"""Help pages: the documentation with search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenants.views.palette import WORDS_CHARS_MAX, WORDS_MAX, Entry, Search, add
 
 
 def sections() -> list[tuple[str, list[Document]]]:
-    """Documents by section, with the section's title."""
+    """Returns the documents by section, with the section's title."""
     titles = {
         "tutorial": _("Tutorial"),
         "how-to": _("How to"),
@@ -31,17 +31,17 @@ def sections() -> list[tuple[str, list[Document]]]:
 @console_page(needs_tenant=False)
 @require_GET
 def help_page(request: HttpRequest) -> HttpResponse:
-    """List of documents, or those that have the words asked for."""
-    asked = request.GET.get("q", "")[:WORDS_CHARS_MAX].replace("\x00", "")
-    words = tuple(asked.lower().split()[:WORDS_MAX])
-    context = {"words": asked, "found": library.find(words) if words else None, "sections": sections()}
+    """Lists documents, or those that contain the search words."""
+    text = request.GET.get("q", "")[:WORDS_CHARS_MAX].replace("\x00", "")
+    words = tuple(text.lower().split()[:WORDS_MAX])
+    context = {"words": text, "found": library.find(words) if words else None, "sections": sections()}
     return render_page(request, "console/help.html", context, section="help", crumbs=[(_("Help"), None)])
 
 
 @console_page(needs_tenant=False)
 @require_GET
 def document_page(request: HttpRequest, name: str) -> HttpResponse:
-    """One document."""
+    """Shows one document."""
     document = library.documents().get(name)
     if document is None:
         raise NotFound
@@ -55,7 +55,7 @@ def document_page(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def help_places(search: Search) -> list[Entry]:
-    """Documents of the palette: those whose title has the words."""
+    """Returns documents for the palette whose title contains the words."""
     if not search.words:
         return []
     return [
@@ -65,5 +65,5 @@ def help_places(search: Search) -> list[Entry]:
 
 
 def register() -> None:
-    """Offer the documents to the palette."""
+    """Registers the documents with the palette."""
     add_source(help_places)

@@ -1,4 +1,6 @@
-"""The audit log: who changed what, before and after. Never empty: founding the tenant is its first row."""
+"""Audit log: changes with actor, before and after. It is never empty, since it begins with the founding of
+the tenant.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def _filtered(request: HttpRequest) -> tuple[QuerySet[AuditEntry], str, str]:
 
 
 def _from_address(word: str) -> Q:
-    """What was done from this address, if it is one."""
+    """Returns a filter by client address, if the word is one."""
     try:
         return Q(ip=str(ip_address(word)))
     except ValueError:
@@ -51,7 +53,7 @@ def _from_address(word: str) -> Q:
 @console_page(Scope.AUDIT_READ)
 @require_GET
 def audit_page(request: HttpRequest) -> HttpResponse:
-    """One page of 50, latest first; the filter is in the URL."""
+    """Shows a page of 50, latest first; the filter is in the URL."""
     rows, words, page_token = _filtered(request)
     entries, next_token = page_of_rows(
         rows, order=ORDER, page_size=PAGE_SIZE_DEFAULT, page_token=page_token or None, binding=f"audit page {words}"
@@ -72,14 +74,14 @@ def _changes(entry: AuditEntry) -> list[tuple[str, Any, Any]]:
 
 
 def _shown(value: Any) -> str | None:
-    """JSON for everything but plain text, as the API tells it."""
+    """Returns JSON except for plain text, like the API."""
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 @console_page(Scope.AUDIT_READ)
 @require_GET
 def audit_csv(request: HttpRequest) -> HttpResponse:
-    """The filtered log as CSV, in UTC."""
+    """Exports the filtered log as CSV, in UTC."""
     rows, _words, _token = _filtered(request)
     head = (
         "time", "actor_kind", "actor", "action", "target_type", "target", "before", "after", "request_id", "ip",
@@ -97,5 +99,5 @@ def audit_csv(request: HttpRequest) -> HttpResponse:
 
 
 def _json(values: Any) -> str:
-    """What stood there, as any program reads it; empty where there was nothing."""
+    """Returns a value as JSON; empty for None."""
     return "" if values is None else json.dumps(values, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Proving a mailbox: asking for the mail, and the page behind its link."""
+"""Verification of a mailbox: requesting the mail, and the page of its link."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tenants.views.entry import may_mail
 @console_page(needs_tenant=False)
 @require_POST
 def send(request: HttpRequest) -> HttpResponse:
-    """The mail for who is signed in with an address that is not verified."""
+    """Sends the mail to a signed-in person whose address is not verified."""
     if not settings.MAIL_IS_CONFIGURED:
         raise Http404
     if not may_mail(request, request.user.email):
@@ -40,8 +40,10 @@ def send(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "POST"])
 def verify(request: HttpRequest, secret: str) -> HttpResponse:
-    """Behind the link. The password is asked for, or a session of the same person: whoever made an account with
-    somebody else's address must not have it confirmed by a click of theirs.
+    """Verifies the mailbox of a link.
+
+    It requires the password or a session of the same person: otherwise an attacker who signed up with a foreign address
+    could have it verified by a click of its owner.
     """
     user = services.user_behind(secret) if settings.MAIL_IS_CONFIGURED else None
     if user is None or user.email_verified_at is not None:
@@ -80,5 +82,5 @@ def _knows_password(request: HttpRequest, user: User, password: str) -> bool:
 def _verified(request: HttpRequest, user: User, *, is_signed_in: bool) -> HttpResponse:
     services.verify_mailbox(acting=acting_person(request, user), user=user)
     messages.success(request, _("Your e-mail address is verified."))
-    # Who has a second factor gives it here as well.
+    # A person with a second factor must give it here as well.
     return redirect("/") if is_signed_in else perform_login(request, Login(user=user, redirect_url="/"))

@@ -1,4 +1,4 @@
-"""`/operator/password_change/`: Django's page, counted and audited."""
+"""Page `/operator/password_change/`: Django's page with rate limit and audit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenants.password_forms import OperatorPasswordChangeForm
 
 
 class OperatorPasswordChangeView(PasswordChangeView):
-    """An operator's own password."""
+    """Change of an operator's own password."""
 
     form_class = OperatorPasswordChangeForm
     template_name = "operator/password_change.html"
@@ -25,7 +25,7 @@ class OperatorPasswordChangeView(PasswordChangeView):
         return reverse("admin:password_change_done")
 
     def post(self, request: HttpRequest, *args: object, **kwargs: object) -> HttpResponse:
-        # Each try asks for the present password, so it could be guessed here.
+        # Each attempt requires the current password, so it could be guessed here.
         if not ratelimit.consume(request, action="change_password"):
             return render(request, "console/too_many.html", status=429)
         with hashing.for_operators():
@@ -38,7 +38,7 @@ class OperatorPasswordChangeView(PasswordChangeView):
 
 
 def password_change(request: HttpRequest) -> HttpResponse:
-    """In place of the panel's own address for it; only for who may open the panel."""
+    """Replaces the panel's own view; only for people who may open the panel."""
     return admin.site.admin_view(_page)(request)  # type: ignore[no-any-return]
 
 

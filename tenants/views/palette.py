@@ -1,7 +1,7 @@
-"""What the search palette can jump to. Apps above add their own places with `add_source`, because apps lean one way.
+"""Search palette. Apps above add entries with `add_source`, because dependencies between apps point in one direction.
 
-A search has two parts, asked for beside each other: `places` (pages, acts, instances) come out of the database, `names`
-(topics, groups) from brokers, and a page without them is whole.
+A search has two parts that are requested in parallel: `places` (pages, actions, instances) come from the database,
+`names` (topics, groups) from brokers, and the palette works without them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORDS_MAX = 8
 
 
 class Entry(TypedDict):
-    """One line of the palette: `hint` stands right, in muted letters."""
+    """Entry of the palette; `hint` is shown on the right in a muted colour."""
 
     label: str
     hint: str
@@ -36,24 +36,24 @@ class Entry(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """Who looks for what, on a page of which instance (or none)."""
+    """Search by an actor on a page of an instance, or none."""
 
     actor: Actor
     words: tuple[str, ...]
     instance_id: str
 
     def matches(self, entry: Entry) -> bool:
-        """Every word is somewhere in the line."""
+        """True if every word is contained in the entry."""
         line = f"{entry['label']} {entry['hint']}".lower()
         return all(word in line for word in self.words)
 
     def rank(self, entry: Entry) -> int:
-        """What begins with the words comes first."""
+        """Returns the sort key: entries that begin with the words come first."""
         return 0 if entry["label"].lower().startswith(" ".join(self.words)) else 1
 
 
 class NotAnswered(Exception):
-    """A source could not look everywhere: `found` is what it has."""
+    """A source could not search everywhere; `found` are the entries it has."""
 
     def __init__(self, found: list[Entry]) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ _sources: dict[Part, list[Source]] = {"places": [], "names": []}
 
 
 def add_source(source: Source, part: Part = "places") -> None:
-    """Offer more to jump to; called once, at import of the app's `urls`."""
+    """Registers a source of entries; called once, at import of the app's `urls`."""
     if source not in _sources[part]:
         _sources[part].append(source)
 
@@ -78,7 +78,7 @@ class PaletteForm(forms.Form):
 
 
 def entry_of(label: str, hint: str, page: str, *args: str) -> Entry | None:
-    """A line for a page, or None where no app has it."""
+    """Returns an entry for a page, or None if no app has it."""
     try:
         return Entry(label=label, hint=hint, url=reverse(page, args=args))
     except NoReverseMatch:
@@ -86,7 +86,7 @@ def entry_of(label: str, hint: str, page: str, *args: str) -> Entry | None:
 
 
 def account_places(search: Search) -> list[Entry]:
-    """The pages and acts of the account that the actor may open."""
+    """Returns the pages and actions of the account that the actor may open."""
     page, act = _("Page"), _("Action")
     places = (
         (_("Usage & cost"), page, "page-account-usage", Scope.USAGE_READ),
@@ -111,7 +111,7 @@ def account_places(search: Search) -> list[Entry]:
 
 
 def permitted(actor: Actor, places: Iterable[tuple[str, str, str, str | None]], *args: str) -> list[Entry]:
-    """The lines of `(label, hint, page, scope)` that exist and that the actor may open."""
+    """Returns the entries of `(label, hint, page, scope)` that exist and that the actor may open."""
     result = (
         entry_of(label, hint, page, *args)
         for label, hint, page, scope in places

@@ -1,4 +1,4 @@
-"""The sign-in library's pages of passkeys, where ours ask for something else."""
+"""Sign-in library's pages of passkeys with other options."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from tenants.limits import PASSKEY_QUESTIONS_PER_ADDRESS_AND_MINUTE_MAX
 
 
 class AddPasskeyView(AddWebAuthnView):
-    """Asks the device to remember whose passkey it is and to check its owner, where it can: such a passkey opens the
-    account without a password. One that cannot is a second factor all the same.
+    """Adds a passkey, if possible a discoverable one with user verification, which can replace the password.
+
+    Any other passkey is only a second factor.
     """
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -26,8 +27,9 @@ class AddPasskeyView(AddWebAuthnView):
 
 
 class LoginPasskeyView(LoginWebAuthnView):
-    """Signing in by a passkey alone. The options are made when somebody asks: each look at the login page would
-    otherwise leave a session behind.
+    """Sign-in by a passkey only.
+
+    Options are created on request, because otherwise each view of the login page would create a session.
     """
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""Members and API tokens: who and what has access."""
+"""Pages of members and API tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tenants.views.base import add_errors, console_page, render_page, wording
 
 @console_page(Scope.MEMBERS_READ)
 def members_page(request: HttpRequest) -> HttpResponse:
-    """Members and open invitations; a POST invites and shows the link once."""
+    """Shows members and open invitations; a POST invites and shows the link once."""
     acting = request.actor  # type: ignore[attr-defined]
     tenant = access.tenant_of(acting)
     form = InviteForm(request.POST or None)
@@ -71,7 +71,7 @@ def _what_roles_may() -> list[tuple[str, str]]:
 @console_page(Scope.MEMBERS_WRITE)
 @require_POST
 def change_role(request: HttpRequest, member_id: str) -> HttpResponse:
-    """Another role for a member."""
+    """Changes the role of a member."""
     acting = request.actor  # type: ignore[attr-defined]
     member = access.member(acting, member_id)
     role = request.POST.get("role", "")
@@ -100,7 +100,7 @@ def change_role(request: HttpRequest, member_id: str) -> HttpResponse:
 @console_page(Scope.MEMBERS_READ)
 @require_POST
 def remove_member(request: HttpRequest, member_id: str) -> HttpResponse:
-    """End a membership (one's own too); its tokens stop working."""
+    """Ends a membership, also one's own; its tokens stop working."""
     acting = request.actor  # type: ignore[attr-defined]
     member = access.member(acting, member_id)
     is_leaving = member.user_id == request.user.pk
@@ -129,7 +129,7 @@ def remove_member(request: HttpRequest, member_id: str) -> HttpResponse:
 @console_page(Scope.MEMBERS_WRITE)
 @require_POST
 def revoke_invitation(request: HttpRequest, invitation_id: str) -> HttpResponse:
-    """The link of an open invitation stops working."""
+    """Revokes an open invitation."""
     acting = request.actor  # type: ignore[attr-defined]
     invitation = access.invitation(acting, invitation_id)
     asked = _ask(
@@ -150,7 +150,7 @@ def revoke_invitation(request: HttpRequest, invitation_id: str) -> HttpResponse:
 
 
 def _ask(request: HttpRequest, title: str, lost: str, act: str, section: str) -> HttpResponse | None:
-    """The question before an act of one of the two pages; None where it is answered."""
+    """Asks for confirmation on one of the two pages; None once it is confirmed."""
     page, label = {"members": ("page-members", _("Members")), "tokens": ("page-tokens", _("API tokens"))}[section]
     question = Question(title=title, lost=lost, act=act, back=reverse(page))
     return ask_first(request, question, section=section, crumbs=[(label, question.back)])
@@ -158,7 +158,7 @@ def _ask(request: HttpRequest, title: str, lost: str, act: str, section: str) ->
 
 @console_page(Scope.TOKENS_READ)
 def tokens_page(request: HttpRequest) -> HttpResponse:
-    """Tokens with scopes, last use and expiry; a POST makes one and shows its secret once."""
+    """Shows tokens with scopes, last use and expiry; a POST creates one and shows its secret once."""
     acting = request.actor  # type: ignore[attr-defined]
     form = TokenForm(request.POST or None, granted=access.grantable_scopes(acting))
     token = secret = None
@@ -200,7 +200,7 @@ def tokens_page(request: HttpRequest) -> HttpResponse:
 @console_page(Scope.TOKENS_WRITE)
 @require_POST
 def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
-    """The token stops working at once."""
+    """Revokes a token, which stops working immediately."""
     acting = request.actor  # type: ignore[attr-defined]
     token = access.token(acting, token_id)
     used = clock(token.last_used_at) if token.last_used_at else _("never")

@@ -1,4 +1,4 @@
-"""Language, theme, time zone, the chosen tenant, and the names of things: how the console speaks to one person."""
+"""Preferences of a person: language, theme, time zone, chosen tenant, and names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COOKIE_SECONDS = 365 * 86_400
 
 @require_POST
 def set_preferences(request: HttpRequest) -> HttpResponse:
-    """The switches in the header; works for strangers too, with cookies alone."""
+    """Handles the switches in the header; without a user they only set cookies."""
     language, theme = request.POST.get("language"), request.POST.get("theme")
     language = language if language in Language.values else None
     theme = theme if theme in Theme.values else None
@@ -43,7 +43,7 @@ def set_preferences(request: HttpRequest) -> HttpResponse:
 @console_page()
 @require_POST
 def choose_tenant(request: HttpRequest) -> HttpResponse:
-    """Work in another tenant the person belongs to; a foreign one is not found."""
+    """Switches to another tenant of the person; a foreign one is not found."""
     tenant = access.tenant(request.actor, request.POST.get("tenant", ""))  # type: ignore[attr-defined]
     request.session["tenant_id"] = tenant.pk
     return redirect("/")
@@ -51,7 +51,7 @@ def choose_tenant(request: HttpRequest) -> HttpResponse:
 
 @console_page()
 def settings_page(request: HttpRequest) -> HttpResponse:
-    """Own preferences and the tenant's name, each with its own save."""
+    """Shows and saves the own preferences and the tenant's name, in separate forms."""
     acting = request.actor  # type: ignore[attr-defined]
     user, tenant = request.user, access.tenant_of(acting)
     initial = {"name": user.name, "language": user.language, "time_zone": user.time_zone, "theme": user.theme}

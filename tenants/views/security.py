@@ -1,4 +1,4 @@
-"""What a person has for the security of their account: second factor, sessions, and what the tenant asks of members."""
+"""Security page of an account: second factor, sessions, and the tenant's requirements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tenants.views.base import console_page, render_page, wording
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLine:
-    """One session as its owner reads it."""
+    """Session as shown to its owner."""
 
     public_id: str
     browser: str
@@ -44,11 +44,11 @@ class SessionLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
-    """What an account has."""
+    """Second factors of an account."""
 
     app: Authenticator | None
     passkeys: tuple[Authenticator, ...]
-    codes_left: int | None  # None: no recovery codes
+    codes_left: int | None  # None without recovery codes
 
     @property
     def is_on(self) -> bool:
@@ -56,12 +56,12 @@ class Factors:
 
 
 def security_address(request: HttpRequest) -> HttpResponse:
-    """In place of the sign-in library's overviews."""
+    """Replaces the sign-in library's overview pages."""
     return redirect("page-security")
 
 
 class ActivateAppView(ActivateTOTPView):
-    """The sign-in library's, whose first code opens nothing a second time."""
+    """Library's view, in which the first code cannot be used a second time."""
 
     @transaction.atomic
     def form_valid(self, form: ActivateAppForm) -> HttpResponse:
@@ -76,7 +76,7 @@ activate_app = ActivateAppView.as_view()
 
 @console_page(needs_tenant=False, needs_factor=False)
 def security_page(request: HttpRequest) -> HttpResponse:
-    """Everything at one place; each change has a page of its own."""
+    """Shows everything on one page; each change has a page of its own."""
     acting = request.actor  # type: ignore[attr-defined]
     own = request.session.session_key
     may_ask = acting.role is Role.OWNER and access.permits(acting, Scope.TENANT_WRITE)
@@ -97,7 +97,7 @@ def security_page(request: HttpRequest) -> HttpResponse:
 @console_page(needs_tenant=False, needs_factor=False)
 @require_POST
 def end_session(request: HttpRequest, public_id: str) -> HttpResponse:
-    """End one session of one's own; somebody else's is not found."""
+    """Ends one of the user's own sessions; sessions of others are not found."""
     acting = acting_person(request, request.user)
     row = services.end_session(acting=acting, user=request.user, public_id=public_id)
     if row.session_key == request.session.session_key:
@@ -110,7 +110,7 @@ def end_session(request: HttpRequest, public_id: str) -> HttpResponse:
 @console_page(needs_tenant=False, needs_factor=False)
 @require_POST
 def end_sessions(request: HttpRequest) -> HttpResponse:
-    """Sign out everywhere: all others, or this one as well."""
+    """Signs out of all other sessions, or of this one as well."""
     acting = acting_person(request, request.user)
     is_everywhere = request.POST.get("this_too") == "on"
     ended = services.end_sessions_of(
@@ -126,7 +126,7 @@ def end_sessions(request: HttpRequest) -> HttpResponse:
 @console_page(needs_tenant=False, needs_factor=False)
 @require_POST
 def read_notices(request: HttpRequest) -> HttpResponse:
-    """What was told of new sign-ins has been read."""
+    """Acknowledges notices of new sign-ins."""
     services.read_sign_in_notices(user=request.user, except_place=request.session.get(sessions.SIGN_IN_PLACE))
     return redirect("page-security")
 
@@ -134,7 +134,7 @@ def read_notices(request: HttpRequest) -> HttpResponse:
 @console_page(Scope.TENANT_READ)
 @require_POST
 def tenants_factor(request: HttpRequest) -> HttpResponse:
-    """Whether members need a second factor."""
+    """Sets whether members need a second factor."""
     acting = request.actor  # type: ignore[attr-defined]
     wanted = request.POST.get("wanted") == "on"
     try:
@@ -148,7 +148,7 @@ def tenants_factor(request: HttpRequest) -> HttpResponse:
 
 
 def factors_of(user: User) -> Factors:
-    """What the person has set up."""
+    """Returns the second factors of the person."""
     rows = list(selectors.authenticators_of(user))
     recovery = [row for row in rows if row.type == Authenticator.Type.RECOVERY_CODES]
     return Factors(

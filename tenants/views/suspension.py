@@ -1,4 +1,4 @@
-"""Why a tenant may change nothing: who suspended it, when and why, as its members read it."""
+"""Suspension of a tenant as shown to its members: time, reason and note."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUSPENDED = "tenant_suspended"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantSuspension:
-    """Suspension of a tenant, in words. `note` is the operator's text, `since` None where no audit row says it."""
+    """Suspension of a tenant in words. `note` is the operator's text, `since` None without an audit row."""
 
     tenant: str
     reason: str
@@ -27,7 +27,7 @@ class TenantSuspension:
 
 
 def suspension_of(request: HttpRequest, error: DomainError) -> TenantSuspension | None:
-    """The suspension that made a page refuse something; None for other refusals."""
+    """Returns the suspension that caused a refusal; None for other refusals."""
     acting: Actor | None = getattr(request, "actor", None)
     tenant = acting.tenant if acting is not None else None
     is_of_tenant = error.code == SUSPENDED or isinstance(error, PaymentRequired)

@@ -1,4 +1,4 @@
-"""`manage.py archives`: run those that are due."""
+"""Command `manage.py archives`: runs archives that are due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py invoices`: close a month, close an invoice, correct one, and work one out again."""
+"""Command `manage.py invoices`: closes a month, closes, corrects and recomputes invoices."""
 
 from __future__ import annotations
 
@@ -93,17 +93,18 @@ class Command(BaseCommand):
 
     def _recompute(self, options: dict[str, Any]) -> None:
         invoice = _invoice(options["number"])
-        found = recompute(invoice)
+        result = recompute(invoice)
         if not invoice.inputs:
-            self.stdout.write(f"{found.lines} lines, {found.subtotal}: no inputs, nothing to work out again")
+            self.stdout.write(f"{result.lines} lines, {result.subtotal}: no inputs, nothing to work out again")
             return
-        for each in found.differences:
+        for difference in result.differences:
             self.stdout.write(
-                f"{each.source}: {each.instance_id} {each.meter} invoiced {each.invoiced}, due {each.recomputed}"
+                f"{difference.source}: {difference.instance_id} {difference.meter} invoiced {difference.invoiced}, "
+                f"due {difference.recomputed}"
             )
-        if not found.is_equal:
-            raise CommandError(f"{len(found.differences)} differences")
-        self.stdout.write(f"{found.lines} lines, {found.subtotal}: equal to the cent")
+        if not result.is_equal:
+            raise CommandError(f"{len(result.differences)} differences")
+        self.stdout.write(f"{result.lines} lines, {result.subtotal}: equal to the cent")
 
 
 def _amount(text: str) -> Decimal:
@@ -117,7 +118,7 @@ def _amount(text: str) -> Decimal:
 
 
 def _invoice(number: str) -> Invoice:
-    found = Invoice.objects.filter(number=number).first()
-    if found is None:
+    invoice = Invoice.objects.filter(number=number).first()
+    if invoice is None:
         raise CommandError(f"There is no invoice {number}.")
-    return found
+    return invoice

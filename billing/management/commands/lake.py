@@ -1,4 +1,4 @@
-"""`manage.py lake`: merge its files, and compare it with the tables."""
+"""Command `manage.py lake`: merges files and compares the lake with the tables."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Command(BaseCommand):
                 self.stdout.write(f"{upkeep.merge_days(place, today)} files fewer")
                 return
             day = _day(options["day"]) if options["day"] else today - timedelta(days=1)
-            found = upkeep.reconcile(place, day)
+            differing = upkeep.reconcile(place, day)
         except (LakeBroken, ValueError) as trouble:
             raise CommandError(str(trouble)) from None
-        for each in found[:DIFFERENCES_SHOWN]:
+        for hour in differing[:DIFFERENCES_SHOWN]:
             self.stdout.write(
-                f"{each.instance_id} {each.hour:%Y-%m-%d %H:%M} {each.direction}: "
-                f"{each.in_tables} bytes in the tables, {each.in_lake} in the lake"
+                f"{hour.instance_id} {hour.hour:%Y-%m-%d %H:%M} {hour.direction}: "
+                f"{hour.in_tables} bytes in the tables, {hour.in_lake} in the lake"
             )
-        if found:
-            raise CommandError(f"{len(found)} hours differ")
+        if differing:
+            raise CommandError(f"{len(differing)} hours differ")
         self.stdout.write(f"{day}: tables and lake say the same")
 
 

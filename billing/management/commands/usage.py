@@ -1,4 +1,4 @@
-"""`manage.py usage`: how far the pipeline has read, and how it goes on where reports are lost."""
+"""Command `manage.py usage`: shows the progress of the pipeline and skips lost reports."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ class Command(BaseCommand):
         acts = parser.add_subparsers(dest="act", required=True, metavar="ACT")
         status = acts.add_parser("status", help="offsets read and there; ends with 1 where reports are lost")
         skip = acts.add_parser("skip-lost", help="go on at the start of each log whose stored offset it does not hold")
-        for each in (status, skip):
-            each.add_argument("--cluster", metavar="ID", help="default: all")
+        for parser_ in (status, skip):
+            parser_.add_argument("--cluster", metavar="ID", help="default: all")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        found = [each for each in selectors.usage_sources() if options["cluster"] in (None, each.cluster_id)]
-        if options["cluster"] and not found:
+        clusters = [
+            cluster for cluster in selectors.usage_sources() if options["cluster"] in (None, cluster.cluster_id)
+        ]
+        if options["cluster"] and not clusters:
             raise CommandError(f"There is no cluster {options['cluster']} whose brokers run.")
         act = self._skip_lost if options["act"] == "skip-lost" else self._status
         lost = 0
-        for cluster in found:
+        for cluster in clusters:
             try:
                 lost += act(cluster)
             except KafkaException as trouble:
@@ -42,7 +44,7 @@ class Command(BaseCommand):
             raise CommandError(f"{lost} partitions have lost reports: manage.py usage skip-lost goes on without them.")
 
     def _status(self, cluster: Cluster) -> int:
-        """How many partitions have lost reports."""
+        """Prints the progress and returns the number of partitions that have lost reports."""
         with psycopg.connect(dsn.conninfo(), autocommit=True) as connection:
             stored = sink.stored_offsets(connection, cluster.cluster_id)
         available = job.available_offsets(cluster)

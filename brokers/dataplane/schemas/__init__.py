@@ -1,1 +1,1 @@
-"""Messages of our own calls, in the form in which kafka-python reads Kafka's."""
+"""Messages of our own API keys in the format of kafka-python."""

@@ -1,3 +1,3 @@
-"""What differs from Django's Chinese formats: seconds and the zone, so that a time can be found in a log."""
+"""Differences from Django's Chinese formats: seconds and zone, so that a time can be found in a log."""
 
 DATETIME_FORMAT = "Y年n月j日 H:i:s T"

@@ -1,1 +1,1 @@
-"""`up` and `down` as Django lists them; `manage.py` runs both before Django is there."""
+"""Management commands; `manage.py` runs `up` and `down` before Django is imported."""

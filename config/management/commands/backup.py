@@ -24,7 +24,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("directory", type=Path, metavar="DIR", help="where to; it must be empty, or not be there")
-        # Read by manage.py, before the settings that depend on it.
+        # Evaluated by manage.py before the settings that depend on it.
         parser.add_argument("--state-dir", type=Path, default=state_dir(), help="of the product that runs")
 
     def handle(self, *args: Any, directory: Path, **options: Any) -> None:

@@ -1,7 +1,7 @@
-"""Prints an API token with the scope of operators, for scripts.
+"""Command that prints an API token with the scope of operators, for scripts.
 
-For the operator that `manage.py up` makes it is the token of the ready block, kept in the state directory where only
-its owner can read it. For any other operator it is made anew, shown once, and kept nowhere.
+For the operator created by `manage.py up` it is the token of the ready block, stored in the state directory. For any
+other operator a new token is created, shown once, and not stored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--email", default=OPERATOR_EMAIL, help="whose token (default: %(default)s)")
-        # Read by manage.py, before the settings that depend on it.
+        # Evaluated by manage.py before the settings that depend on it.
         parser.add_argument("--state-dir", type=Path, default=state_dir(), help="of the product that runs")
 
     def handle(self, *args: Any, email: str, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Command `prepare`: makes what programs need before their first start, where `manage.py up` does not start them."""
+"""Command `prepare`: creates what programs need before their first start if `manage.py up` does not start them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        # Read by manage.py, before the settings that depend on it.
+        # Evaluated by manage.py before the settings that depend on it.
         parser.add_argument("--state-dir", type=Path, default=state_dir(), help="where secrets live (default: var/)")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -25,7 +25,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("directory", type=Path, metavar="DIR", help="the backup")
-        # Read by manage.py, before the settings that depend on it.
+        # Evaluated by manage.py before the settings that depend on it.
         parser.add_argument("--state-dir", type=Path, default=state_dir(), help="where to (default: var/)")
         parser.add_argument("--replace", action="store_true", help="what is there is lost, except for brokers' logs")
         parser.add_argument("--sha256", help="refuse a backup whose manifest has another SHA-256")

@@ -14,7 +14,7 @@ from config.deployment.roles import ROLES, Role
 from config.environment import BASE_DIR
 
 FORMATS = {"systemd": systemd.files, "compose": compose.files, "kubernetes": kubernetes.files}
-# What a path may not have where it stands in a unit, unquoted.
+# Characters that a path in a unit must not contain, because it is not quoted.
 FORBIDDEN_IN_PATHS = frozenset(" \t\n\"'\\%$:")
 
 

@@ -1,4 +1,4 @@
-"""`manage.py up` in Django's list of commands; see `config.supervisor.listed`."""
+"""Entry of `manage.py up` in Django's list of commands; see `config.supervisor.listed`."""
 
 from __future__ import annotations
 

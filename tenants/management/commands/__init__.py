@@ -1,1 +1,1 @@
-"""Commands of the tenants app."""
+"""Management commands of the tenants app."""

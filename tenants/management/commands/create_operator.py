@@ -1,7 +1,7 @@
-"""`manage.py create_operator EMAIL`: a person who may open the operator panel.
+"""Command `manage.py create_operator EMAIL`: creates a person who may open the operator panel.
 
-The password comes from the environment variable PENSTOCK_OPERATOR_PASSWORD or is asked for, never from the command
-line, where other users of the machine could read it.
+The password comes from the environment variable PENSTOCK_OPERATOR_PASSWORD or a prompt, not from the command line,
+where other users of the machine could read it.
 """
 
 from __future__ import annotations

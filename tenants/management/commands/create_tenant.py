@@ -1,6 +1,6 @@
-"""`manage.py create_tenant EMAIL NAME`: a tenant and its owner, where nobody signs up by themselves.
+"""Command `manage.py create_tenant EMAIL NAME`: creates a tenant and its owner on installations without sign-up.
 
-A new owner gets a link to set a password with. It is printed once, and nobody but its reader knows the password.
+A new owner gets a link to set a password. It is printed once, so that only its reader knows the password.
 """
 
 from __future__ import annotations
