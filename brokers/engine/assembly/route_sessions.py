@@ -89,7 +89,7 @@ def session_maker(
 
 
 def _no_session(_connection: Connection) -> Session:
-    raise AssertionError("who comes by certificate is known before its session is made")
+    raise AssertionError("clients with certificates are identified before their session is created")
 
 
 class _MakeAnonymousSession:

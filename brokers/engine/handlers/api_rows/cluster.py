@@ -32,7 +32,7 @@ ROWS: Final = (
         describe_cluster.describe_cluster,
         RequiredRights(
             {CLUSTER: DESCRIBE},
-            "asked only for what may be done with the cluster; who is there is everybody's to know",
+            "required only for the allowed operations on the cluster; the list of brokers is public",
         ),
         limit=limits.ONE,
     ),

@@ -37,7 +37,7 @@ _K = ApiKey
 
 _MEMBER: Final = RequiredRights({GROUP: READ}, "members of a group read")
 _OPAQUE: Final = ListAsked(
-    None, "about members of a group: their subscriptions are opaque, and each topic is asked about when it is read"
+    None, "concerns members of a group: their subscriptions are opaque, and each topic is checked when it is read"
 )
 
 
@@ -88,7 +88,7 @@ ROWS: Final = (
     ServedApi(
         _K.FIND_COORDINATOR,
         find_coordinator.find_coordinator,
-        RequiredRights({GROUP: DESCRIBE, TRANSACTION: DESCRIBE}, "by the kind of key"),
+        RequiredRights({GROUP: DESCRIBE, TRANSACTION: DESCRIBE}, "by key type"),
         limit=limits.ADMINISTRATION,
         split=_BY_COORDINATOR_KEY,
         result_lines=result_lines(_BY_COORDINATOR_KEY),
@@ -131,7 +131,7 @@ ROWS: Final = (
     ServedApi(
         _K.DESCRIBE_GROUPS,
         describe_groups.describe_groups,
-        RequiredRights({GROUP: DESCRIBE}, "each group for itself"),
+        RequiredRights({GROUP: DESCRIBE}, "checked for each group"),
         topic_list=_OPAQUE,
         limit=limits.ADMINISTRATION,
         forwarding=_DESCRIBED_GROUPS,
@@ -142,7 +142,7 @@ ROWS: Final = (
         describe_groups.list_groups,
         RequiredRights(
             {GROUP: DESCRIBE},
-            "who may describe the cluster sees all groups, others those that they may describe",
+            "with DESCRIBE on the cluster all groups are listed, else those with DESCRIBE on the group",
             ((DESCRIBE, CLUSTER),),
         ),
         limit=limits.ONE,
@@ -152,8 +152,8 @@ ROWS: Final = (
     ServedApi(
         _K.DELETE_GROUPS,
         deletion.delete_groups,
-        RequiredRights({GROUP: DELETE}, "each group for itself"),
-        topic_list=ListAsked(None, "deletes a group; positions of single topics are OffsetDelete's"),
+        RequiredRights({GROUP: DELETE}, "checked for each group"),
+        topic_list=ListAsked(None, "deletes a whole group; OffsetDelete deletes the offsets of single topics"),
         limit=limits.ADMINISTRATION,
         throttled_first=True,
         forwarding=_DELETED_GROUPS,
@@ -164,7 +164,7 @@ ROWS: Final = (
     ServedApi(
         _K.OFFSET_COMMIT,
         offsets.offset_commit,
-        RequiredRights({GROUP: READ, TOPIC: READ}, "the group is asked first, for all of it"),
+        RequiredRights({GROUP: READ, TOPIC: READ}, "the group is checked first, for the whole request"),
         topic_list=POSITIONS_LIST,
         throttled_first=True,
         forwarding=_TO_GROUP_OF_OFFSETS,
@@ -176,9 +176,7 @@ ROWS: Final = (
     ServedApi(
         _K.OFFSET_FETCH,
         offsets.offset_fetch,
-        RequiredRights(
-            {GROUP: DESCRIBE, TOPIC: DESCRIBE}, "of all topics those that may not be described are left out"
-        ),
+        RequiredRights({GROUP: DESCRIBE, TOPIC: DESCRIBE}, "a request for all topics omits those without DESCRIBE"),
         topic_list=POSITIONS_LIST,
         forwarding=ByVersion(forwarding.MANY_GROUPS_FROM, _TO_GROUP_OF_OFFSETS, _OFFSETS_OF_GROUPS),
         result_lines=offsets.partitions_fetched,
@@ -186,7 +184,7 @@ ROWS: Final = (
     ServedApi(
         _K.OFFSET_DELETE,
         deletion.offset_delete,
-        RequiredRights({GROUP: DELETE, TOPIC: READ}, "the group is asked first, for all of it"),
+        RequiredRights({GROUP: DELETE, TOPIC: READ}, "the group is checked first, for the whole request"),
         topic_list=POSITIONS_LIST,
         throttled_first=True,
         forwarding=_TO_GROUP,

@@ -22,9 +22,7 @@ ROWS: Final = (
     ServedApi(
         _K.PRODUCE,
         None,
-        RequiredRights(
-            {TOPIC: WRITE, TRANSACTION: WRITE}, "the transactional id is asked where a batch is of a transaction"
-        ),
+        RequiredRights({TOPIC: WRITE, TRANSACTION: WRITE}, "the transactional id is checked for transactional batches"),
         topic_list=ListAsked(Operation.PRODUCE, "writes records"),
         limit=limits.PRODUCE,
     ),
@@ -38,8 +36,8 @@ ROWS: Final = (
     ServedApi(
         _K.LIST_OFFSETS,
         list_offsets.list_offsets,
-        RequiredRights({TOPIC: DESCRIBE}, "says where records begin and end"),
-        topic_list=ListAsked(Operation.CONSUME, "says how many records there are, and when they came"),
+        RequiredRights({TOPIC: DESCRIBE}, "shows the first and last offsets"),
+        topic_list=ListAsked(Operation.CONSUME, "shows the number of records, and their times"),
         split=BY_PARTITION,
         topics_named=fresh_topics.topics,
         result_lines=result_lines(BY_PARTITION),
@@ -47,8 +45,8 @@ ROWS: Final = (
     ServedApi(
         _K.OFFSET_FOR_LEADER_EPOCH,
         offset_for_leader_epoch.offset_for_leader_epoch,
-        RequiredRights({TOPIC: DESCRIBE}, "says where records end"),
-        topic_list=ListAsked(Operation.CONSUME, "says where records end"),
+        RequiredRights({TOPIC: DESCRIBE}, "shows where records end"),
+        topic_list=ListAsked(Operation.CONSUME, "shows where records end"),
         split=BY_PARTITION,
         topics_named=fresh_topics.topics_of_epochs,
         result_lines=result_lines(BY_PARTITION),

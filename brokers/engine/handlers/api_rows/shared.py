@@ -24,10 +24,10 @@ def no_rights(why: str) -> RequiredRights:
     return RequiredRights(_NOTHING, why)
 
 
-CLUSTERS_OWN: Final = no_rights("the cluster's own, refused to every tenant")
-CLUSTERS_OWN_LIST: Final = ListAsked(None, "the cluster's own, refused to every tenant")
-BEFORE_LOGIN: Final = no_rights("comes before anybody is known")
-POSITIONS_LIST: Final = ListAsked(Operation.CONSUME, "where a reader of the topic is")
+CLUSTERS_OWN: Final = no_rights("reserved for the cluster, denied to every tenant")
+CLUSTERS_OWN_LIST: Final = ListAsked(None, "reserved for the cluster, denied to every tenant")
+BEFORE_LOGIN: Final = no_rights("comes before authentication")
+POSITIONS_LIST: Final = ListAsked(Operation.CONSUME, "concerns the position of a reader of the topic")
 
 
 def _set_topics(message: Any, items: list[Any]) -> None:

@@ -32,7 +32,7 @@ from brokers.engine.protocol.apis import ApiKey
 _K = ApiKey
 
 _CONFIGURES: Final = RequiredRights(
-    {TOPIC: ALTER_CONFIGS, CLUSTER: ALTER_CONFIGS}, "topics are asked by name, brokers as the cluster"
+    {TOPIC: ALTER_CONFIGS, CLUSTER: ALTER_CONFIGS}, "topics are checked by name, brokers as the cluster"
 )
 _CONFIGURES_TOPIC: Final = ListAsked(Operation.ADMINISTER, "configures the topic")
 
@@ -42,12 +42,12 @@ ROWS: Final = (
         metadata.metadata,
         RequiredRights(
             {TOPIC: DESCRIBE},
-            "topics that are not named and may not be described are left out; a topic that is made because it is asked "
-            "about takes CREATE on the cluster or on itself; operations on the cluster are shown to those who may "
-            "describe it",
+            "a request for all topics omits those without DESCRIBE; auto-creation "
+            "requires CREATE on the cluster or on the topic; operations on the cluster are shown "
+            "with DESCRIBE on it",
             ((CREATE, CLUSTER), (CREATE, TOPIC), (DESCRIBE, CLUSTER)),
         ),
-        topic_list=ListAsked(Operation.DESCRIBE, "says that a topic is there, and who leads it"),
+        topic_list=ListAsked(Operation.DESCRIBE, "shows that a topic exists, and its leaders"),
         result_lines=metadata.lines_described,
     ),
     ServedApi(
@@ -55,10 +55,10 @@ ROWS: Final = (
         topics.create_topics,
         RequiredRights(
             {TOPIC: CREATE},
-            "CREATE on the cluster stands for every topic; how a topic is configured is shown to those who may know",
+            "CREATE on the cluster covers every topic; the configuration is shown with DESCRIBE_CONFIGS on the topic",
             ((CREATE, CLUSTER), (DESCRIBE_CONFIGS, TOPIC)),
         ),
-        topic_list=ListAsked(None, "there is no such topic yet; lists of a deleted one hold from the first moment"),
+        topic_list=ListAsked(None, "the topic does not exist yet; the allow-lists of a deleted one apply at once"),
         limit=limits.ADMINISTRATION,
         audit=audit_topics.created,
         result_lines=topics.lines_created,
@@ -68,7 +68,7 @@ ROWS: Final = (
         topics.delete_topics,
         RequiredRights(
             {TOPIC: DELETE},
-            "the name of a topic that is named by its id is told to who may describe it",
+            "a topic given by id is named in the response with DESCRIBE on it",
             ((DESCRIBE, TOPIC),),
         ),
         topic_list=ListAsked(Operation.ADMINISTER, "deletes the topic"),
@@ -91,9 +91,9 @@ ROWS: Final = (
         _K.DESCRIBE_CONFIGS,
         describe_configs.describe_configs,
         RequiredRights(
-            {TOPIC: DESCRIBE_CONFIGS, CLUSTER: DESCRIBE_CONFIGS}, "topics are asked by name, brokers as the cluster"
+            {TOPIC: DESCRIBE_CONFIGS, CLUSTER: DESCRIBE_CONFIGS}, "topics are checked by name, brokers as the cluster"
         ),
-        topic_list=ListAsked(Operation.DESCRIBE, "says how a topic is configured, as clients need to know"),
+        topic_list=ListAsked(Operation.DESCRIBE, "shows the configuration of a topic, which clients need"),
         limit=limits.ADMINISTRATION,
         topics_named=fresh_topics.topic_resources,
         result_lines=describe_configs.settings_described,
@@ -121,8 +121,8 @@ ROWS: Final = (
     ServedApi(
         _K.DESCRIBE_LOG_DIRS,
         log_dirs.describe_log_dirs,
-        RequiredRights({CLUSTER: DESCRIBE}, "says how many bytes there are"),
-        topic_list=ListAsked(Operation.ADMINISTER, "says how many bytes there are"),
+        RequiredRights({CLUSTER: DESCRIBE}, "shows the stored bytes"),
+        topic_list=ListAsked(Operation.ADMINISTER, "shows the stored bytes"),
         result_lines=log_dirs.lines_described,
     ),
 )

@@ -80,7 +80,7 @@ ROWS: Final = (
     ServedApi(
         _K.ADD_PARTITIONS_TO_TXN,
         add_partitions.add_partitions_to_txn,
-        RequiredRights({TRANSACTION: WRITE, TOPIC: WRITE}, "all or nothing; the transactional id is asked first"),
+        RequiredRights({TRANSACTION: WRITE, TOPIC: WRITE}, "all or nothing; the transactional id is checked first"),
         topic_list=ListAsked(Operation.PRODUCE, "announces records"),
         throttled_first=True,
         forwarding=ToCoordinator(find_coordinator.TRANSACTION, forwarding.single_transactional_id),
@@ -110,7 +110,9 @@ ROWS: Final = (
         _K.END_TXN,
         transactions.end_txn,
         RequiredRights({TRANSACTION: WRITE}, "ends a transaction"),
-        topic_list=ListAsked(None, "names no topic: what it ends was admitted when written, and readers wait for it"),
+        topic_list=ListAsked(
+            None, "names no topic: the records were admitted when written, and readers wait for the end"
+        ),
         limit=limits.ONE,
         throttled_first=True,
         forwarding=_TO_TRANSACTION,
@@ -124,8 +126,8 @@ ROWS: Final = (
     ServedApi(
         _K.DESCRIBE_PRODUCERS,
         describe_producers.describe_producers,
-        RequiredRights({TOPIC: READ}, "says who writes, and how much"),
-        topic_list=ListAsked(Operation.CONSUME, "says who writes, and how much"),
+        RequiredRights({TOPIC: READ}, "shows the producers, and how much they write"),
+        topic_list=ListAsked(Operation.CONSUME, "shows the producers, and how much they write"),
         topics_named=fresh_topics.topics,
         result_lines=describe_producers.settings_described,
     ),
@@ -134,9 +136,9 @@ ROWS: Final = (
         listing.describe_transactions,
         RequiredRights(
             {TRANSACTION: DESCRIBE, TOPIC: DESCRIBE},
-            "topics of a transaction that may not be described are left out",
+            "topics of a transaction without DESCRIBE are omitted",
         ),
-        topic_list=ListAsked(Operation.DESCRIBE, "says that a topic is there"),
+        topic_list=ListAsked(Operation.DESCRIBE, "shows that a topic exists"),
         limit=limits.ADMINISTRATION,
         forwarding=_DESCRIBED_TRANSACTIONS,
         result_lines=listing.transactions_described,
@@ -144,7 +146,7 @@ ROWS: Final = (
     ServedApi(
         _K.LIST_TRANSACTIONS,
         listing.list_transactions,
-        RequiredRights({TRANSACTION: DESCRIBE}, "others are left out"),
+        RequiredRights({TRANSACTION: DESCRIBE}, "other transactions are omitted"),
         limit=limits.ONE,
         forwarding=ToAllCoordinators(_TRANSACTION_STATES, lambda state: state.transactional_id),
         result_lines=lambda response: len(response.transaction_states or ()),

@@ -236,7 +236,7 @@ class TenantSaslSession:
         proof = outcome.proven
         authentication, instance_id = self._services.access.authentication, self._route.instance_id
         user = authentication.usable_user(instance_id, proof.username)
-        assert self._mechanism is not None, "it has proven somebody"
+        assert self._mechanism is not None, "a mechanism has authenticated a user"
         if not self._still_proves(proof, user):
             # The user changed while its password or token was checked.
             self._refuse(SaslFailed(self._mechanism.failure), reply)
@@ -266,7 +266,7 @@ class TenantSaslSession:
         """Starts the session. Returns its lifetime in ms, 0 for the lifetime of the connection."""
         self._deadline.cancel()
         route, services, channel = self._route, self._services, self.channel
-        assert self._mechanism is not None, "it has proven somebody"
+        assert self._mechanism is not None, "a mechanism has authenticated a user"
         session = self._before
         if session is None:
             principal = Principal(proof.username, route.instance_id)

@@ -23,7 +23,7 @@ MINE, THEIRS = "ins-aaaaaaaa", "ins-bbbbbbbb"
 
 @dataclass
 class House:
-    """`mine` and `theirs` are connections to the ports of two instances of one broker."""
+    """A broker with two instances; `mine` and `theirs` are connections to their ports."""
 
     broker: InProcessBroker
     mine: WireClient
