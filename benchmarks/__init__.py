@@ -1,5 +1,5 @@
-"""What the product costs: CPU-seconds of the server per GB, microseconds per request, memory, and times to ready.
+"""Benchmarks of the product: CPU-seconds of the server per GB, microseconds per request, memory, and start-up times.
 
-Benchmarks print; they never pass or fail. Figures are ratios and CPU time, because a small shared machine says little
-about wall-clock speed.
+Benchmarks print figures; they never pass or fail. Figures are ratios and CPU time, because wall-clock speed on a small
+shared machine is not reproducible.
 """

@@ -1,8 +1,8 @@
-"""`make bench`: starts the product in a scratch directory and prints one JSON line per figure.
+"""Starts the product in a scratch directory and prints one JSON line per figure: `make bench`.
 
   python -m benchmarks [--only sharing,start,loads,replication,neighbours,floods,hot-partition,limit-changes,accuracy,…]
-                        [--gb 0.5] [--accuracy quick|patterns|whole]
-                        [--peer HOST:PORT --peer-pids 1]
+                       [--gb 0.5] [--accuracy quick|patterns|whole]
+                       [--peer HOST:PORT --peer-pids 1]
 
 With `--peer` the same loads run against another Kafka in the same sitting, and each load ends in a ratio line.
 """
@@ -38,12 +38,12 @@ from benchmarks.product import Product, bootstrap_of, running
 
 BENCH_BANDWIDTH_MB_S_PER_BROKER = 600
 LOADS = "a,b,d,c,e,latency"
-# Needs no product: policies of sharing bandwidth, in a simulation.
+# Simulates the policies of bandwidth sharing; needs no running product.
 SIMULATED = "sharing"
 
 
 def say(figures: dict[str, Any] | str) -> None:
-    """A line of figures, or a table."""
+    """Prints a line of figures as JSON, or a table as it is."""
     print(figures if isinstance(figures, str) else json.dumps(figures), flush=True)
 
 
@@ -54,14 +54,16 @@ def bench_of(bootstrap: str, pids: list[int], gb: float) -> load.Bench:
 
 
 def bench_loads(product: Product, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """All loads through a tenant port of an instance that no bandwidth limit holds back; a peer's in turn with ours."""
+    """Runs all loads through a tenant port of an instance without an effective bandwidth limit; a peer's in turn with
+    ours.
+    """
     bandwidth_mb_s = BENCH_BANDWIDTH_MB_S_PER_BROKER * given.brokers
     instance_id = product.create_instance(name="bench", bandwidth_mb_s=bandwidth_mb_s, storage_gb=100)
     instance = product.wait_running(instance_id)
     benches = {"penstock": bench_of(bootstrap_of(instance), product.broker_pids(), given.gb)}
     if given.peer:
         benches["peer"] = bench_of(given.peer, given.peer_pids, given.gb)
-        # A peer's first run warms it up and is not counted.
+        # The first run of a peer is a warm-up and is not counted.
         load.interleaved({"peer": benches["peer"]}, given.loads.split(","), 1)
     rss_mb = {f"{target}_rss_mb": bench.server.rss_mb() for target, bench in benches.items()}
     yield {"floor_cpu_s_per_gb": load.floor_cpu_s_per_gb(), **rss_mb}
@@ -76,7 +78,7 @@ def bench_loads(product: Product, given: argparse.Namespace) -> Iterator[dict[st
 
 
 def ratios(name: str, ours: dict[str, Any], peers: dict[str, Any]) -> dict[str, Any]:
-    """Our server's cost over the peer's: of the median runs, and of the cheapest."""
+    """Returns the cost of our server divided by the peer's: of the median runs and of the cheapest runs."""
     key = load.cost_key(name)
     least = f"{key}_least"
     of_median, of_least = ours[key] / peers[key], ours[least] / peers[least]
@@ -84,7 +86,7 @@ def ratios(name: str, ours: dict[str, Any], peers: dict[str, Any]) -> dict[str, 
 
 
 def steps(given: argparse.Namespace) -> dict[str, Callable[[Product], Iterator[dict[str, Any] | str]]]:
-    """What `--only` names, in this order."""
+    """Returns the benchmarks by their name in `--only`, in the order in which they run."""
 
     def replicated(product: Product) -> Iterator[dict[str, Any] | str]:
         return replication.measure(
@@ -141,10 +143,10 @@ def parsed() -> argparse.Namespace:
 
 
 def named(only: str | None, known: Collection[str]) -> set[str]:
-    """Those that `--only` names, else all.
+    """Returns the names given with `--only`, or all known names.
 
     Raises:
-        SystemExit: one of them is not known.
+        SystemExit: a name is not known.
     """
     wanted = set(only.split(",")) if only else set(known)
     if unknown := wanted - set(known):

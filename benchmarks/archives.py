@@ -34,7 +34,7 @@ TOPIC: Final = "orders"
 PARTITIONS: Final = 6
 RECORD_BYTES: Final = 1_000
 FIRST_MS: Final = 1_780_000_000_000
-# Neighbours have no noise in common.
+# A multiplier that places the noise of successive values far apart.
 SCATTER: Final = 2_654_435_761
 MODULUS: Final = 2**64
 POLL_S: Final = 0.5
@@ -45,7 +45,7 @@ COLUMNS: Final = [{"name": "id", "type": "integer"}, {"name": "text", "type": "s
 
 @dataclass
 class Spent:
-    """Seconds of the processor of processes that come and go."""
+    """The CPU-seconds of processes that start and end during the measurement."""
 
     seen: dict[tuple[int, float], float] = field(default_factory=dict)
 
@@ -63,7 +63,7 @@ class Spent:
 
 
 def value_of(number: int, noise: bytes, *, as_json: bool) -> bytes:
-    """No two alike, and half of it does not compress."""
+    """Returns a unique value, half of which does not compress."""
     at = number * SCATTER % (len(noise) - RECORD_BYTES)
     if as_json:
         text = noise[at : at + RECORD_BYTES // 4].hex()
@@ -72,7 +72,9 @@ def value_of(number: int, noise: bytes, *, as_json: bool) -> bytes:
 
 
 def fill(bootstrap: str, size_bytes: int, *, as_json: bool) -> tuple[int, int, int]:
-    """How many records, their values' bytes, and the sum of a hash of the values."""
+    """Produces `size_bytes` of values; returns the number of records, the bytes of their values, and the sum of the
+    values' hashes.
+    """
     producer = Producer({
         "bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.kbytes": 200_000, "acks": "1",
         "compression.type": "lz4",
@@ -98,7 +100,7 @@ def fill(bootstrap: str, size_bytes: int, *, as_json: bool) -> tuple[int, int, i
 
 
 def pipeline(product: Product) -> list[psutil.Process]:
-    """The worker, its child with the session of Spark, Java, and Spark's own workers."""
+    """Returns the pipeline worker, its child with the Spark session, Java, and Spark's Python workers."""
     for process in product.supervisor.children():
         try:
             if "pipeline" in process.cmdline():
@@ -109,7 +111,7 @@ def pipeline(product: Product) -> list[psutil.Process]:
 
 
 def archive(product: Product, instance_id: str, records: int, given: argparse.Namespace) -> dict[str, Any]:
-    """Until all of it is archived, with kills on the way."""
+    """Creates the archive and waits until it is complete; kills the worker on the way."""
     brokers = [psutil.Process(pid) for pid in product.broker_pids()]
     brokers_before = sum(sum(broker.cpu_times()[:2]) for broker in brokers)
     spent, before = Spent(), Spent()
@@ -146,7 +148,7 @@ def archive(product: Product, instance_id: str, records: int, given: argparse.Na
 
 
 def read_back(root: Path, archive_id: str) -> tuple[int, int, int]:
-    """Rows, files, and the sum of the values' hashes."""
+    """Returns the number of rows, the number of files, and the sum of the values' hashes."""
     (folder,) = root.glob(f"*/lake/{archive_id}/{TOPIC}")
     found = ds.dataset(folder, format="parquet", partitioning="hive")
     rows = sum_of_hashes = 0
@@ -157,7 +159,7 @@ def read_back(root: Path, archive_id: str) -> tuple[int, int, int]:
 
 
 def measure(product: Product, root: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """The line of figures. Raises `SystemExit` where the files do not have what was sent."""
+    """Returns the figures. Raises `SystemExit` if the files do not hold what was produced."""
     instance_id = product.create_instance(name="archived", bandwidth_mb_s=1_800, storage_gb=100)
     bootstrap = bootstrap_of(product.wait_running(instance_id))
     client = AdminClient({"bootstrap.servers": bootstrap})

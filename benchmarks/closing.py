@@ -1,7 +1,7 @@
-"""Closing month after month of many tenants: how much longer a month takes when there are others before it.
+"""Time to close successive months of many tenants: by how much a month takes longer when other months precede it.
 
-Each tenant has one instance of a plan with prices by volume and by what is stored, whose bytes and levels are known by
-the hour. Months are closed one after the other; then usage of the first month comes late for some of the tenants.
+Each tenant has one instance of a plan with prices by volume and by storage, whose bytes and levels are known by the
+hour. Months are closed one after the other; then usage of the first month arrives late for some of the tenants.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 from benchmarks.product import Product, run_in_shell
 
-# More than the invoices that are always compared with their usage.
+# More months than the number of recent invoices that are always compared with their usage.
 MONTHS = 5
-# Tenants, one of so many, whose usage of the first month comes late.
+# One tenant of this many has late usage of the first month.
 ONE_LATE_OF = 20
 
 FILL = """
@@ -93,13 +93,13 @@ print(json.dumps({{"months": figures, "late_lines": late}}))
 
 
 def measure(product: Product, tenants: int) -> Iterator[dict[str, Any]]:
-    """A line for each month, and one for the usage that came late."""
+    """Yields a line for each month, and one for the late usage."""
     filled = run_in_shell(product, FILL.format(tenants=tenants, months=MONTHS))
     yield {"benchmark": "months to close", "tenants": tenants, "months": MONTHS, **filled}
     closed = run_in_shell(product, CLOSE.format(months=MONTHS, one_of=ONE_LATE_OF))
-    for each in closed["months"]:
-        yield {"benchmark": "a month closed after others", **each}
-        if each["issued"] < tenants:
+    for month in closed["months"]:
+        yield {"benchmark": "a month closed after others", **month}
+        if month["issued"] < tenants:
             raise SystemExit(f"not each of {tenants} tenants has an invoice")
     yield {
         "benchmark": "late levels of the first month",

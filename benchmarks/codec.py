@@ -1,6 +1,7 @@
-"""What the codec costs, in microseconds a message: `python -m benchmarks.codec`.
+"""Cost of the protocol codec in microseconds per message: `python -m benchmarks.codec`.
 
-CPU time, best of several rounds. The hand-written Produce and Fetch stand beside the compiled codec they replace.
+Figures are CPU time, the best of several rounds. The handwritten Produce and Fetch codecs are measured beside the
+compiled codec that they replace.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
-"""What a producer feels of a neighbour that reads an old, large log: from the disk, and from memory.
+"""Effect of a reader of an old, large log on a producer: reading from the disk, and from memory.
 
   python -m benchmarks.cold_reads [--gb 5] [--rounds 3] [--mb-s 600] [--free] [--keep]
                                   [--peer HOST:PORT --peer-pid 1 --peer-data DIR]
 
-One broker, a partition of `--gb` in 1 GB segments, and a producer of 1,000 records of 1 KB a second on another topic.
-Spans in turn: the producer alone; beside a reader of the whole log that the kernel was made to forget ("cold"); beside
-a process that reads the forgotten files without any broker ("disk": what the machine makes of so much reading); beside
-the first reader when the log lies in memory ("warm"). Before what comes from the disk memory is filled with pages that
-may go (`benchmarks.memory`); `--free` shows what the faults of a virtual machine add. The reader is a process of its
-own that looks at batch headers and lets the records pass (`benchmarks.passing_reader`), so that next to nothing but the
-broker competes with the producer; `--keep` has it copy them.
-One JSON line for each span, with the share of the machine that its host took away meanwhile, and one of medians. With
-`--peer` another Kafka (without authentication) has the same spans in turn with ours, as fast as it serves them.
+One broker has a partition of `--gb` in 1 GB segments, and a producer sends 1,000 records of 1 KB per second to another
+topic. Spans in turn: the producer alone; beside a reader of the whole log after the kernel dropped it from the page
+cache ("cold"); beside a process that reads the dropped files without any broker ("disk": the effect of the machine's
+disk); beside the same reader when the log is in the page cache ("warm"). Before spans that read from the disk, memory
+is filled with droppable pages (`benchmarks.memory`); `--free` shows the additional cost of page faults on a virtual
+machine. The reader is a process of its own that reads batch headers and discards the records
+(`benchmarks.passing_reader`), so that almost only the broker competes with the producer; with `--keep` it copies them.
+
+One JSON line per span, with the share of CPU time that the host took from the machine, and one line of medians. With
+`--peer` another Kafka (without authentication) has the same spans in turn with ours, at its own speed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ ARCHIVE, LIVE = "archive", "live"
 RECORD_BYTES: Final = 1_000
 RECORDS_PER_S: Final = 1_000
 ALONE_S: Final = 15.0
-# A producer runs at most so long beside a reader; it is stopped when the reader is done.
+# Longest run of a producer beside a reader, which is stopped when the reader has finished.
 READ_TIMEOUT_S: Final = 120.0
 PIECE_BYTES: Final = 1_048_576
 SHARES: Final = {"50": 0.5, "99": 0.99, "99_9": 0.999}
@@ -49,7 +50,7 @@ SHARES: Final = {"50": 0.5, "99": 0.99, "99_9": 0.999}
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A broker with an archive of so many records in `files`, indexes included."""
+    """A broker with an archive of `records` records in `files`, indexes included."""
 
     name: str
     bootstrap: str
@@ -63,7 +64,7 @@ def say(figures: dict[str, Any]) -> None:
 
 
 def fill(bootstrap: str, size_bytes: int) -> int:
-    """Writes the archive; how many records it holds."""
+    """Writes the archive; returns its number of records."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "queue.buffering.max.kbytes": 200_000})
     value = os.urandom(RECORD_BYTES)
     count = size_bytes // RECORD_BYTES
@@ -81,7 +82,7 @@ def fill(bootstrap: str, size_bytes: int) -> int:
 
 
 def forget(files: list[Path]) -> None:
-    """Makes the kernel drop the files from memory."""
+    """Makes the kernel drop the files from the page cache."""
     for file in files:
         with file.open("rb+") as opened:
             os.fsync(opened.fileno())
@@ -89,7 +90,7 @@ def forget(files: list[Path]) -> None:
 
 
 def read_through(files: list[Path]) -> float:
-    """Reads the files piece by piece, as `dd` does; MB/s."""
+    """Reads the files piece by piece, as `dd` does; returns MB/s."""
     total, began = 0, time.monotonic()
     for file in files:
         with file.open("rb", buffering=0) as opened:
@@ -99,7 +100,7 @@ def read_through(files: list[Path]) -> float:
 
 
 def spans(server: Server, filler: Filler | None, *, keep: bool) -> Iterator[dict[str, Any]]:
-    """Alone, cold and warm in turn, so that a mood of the machine hits all alike."""
+    """Yields the spans alone, cold and warm in turn, so that variations of the machine affect all of them."""
 
     def consume() -> dict[str, Any]:
         return _consumed(server.bootstrap, server.records, keep=keep)
@@ -134,7 +135,7 @@ def _alone(bootstrap: str) -> dict[str, Any]:
 
 
 def _consumed(bootstrap: str, records: int, *, keep: bool) -> dict[str, Any]:
-    """The reader's own words, from its process."""
+    """Runs the reader in a process of its own; returns the figures that it prints."""
     command = [
         sys.executable,
         "-m",
@@ -158,10 +159,10 @@ def _read_bare(files: list[Path]) -> dict[str, Any]:
 
 
 def _beside(server: Server, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """A producer that is at work before the reading begins and after it ended; what counts is what lies between."""
+    """Measures a producer that starts before the reading and stops after it; counts only the time of the reading."""
     broker = server.process
     producer = _producer(server.bootstrap, READ_TIMEOUT_S)
-    time.sleep(2 * neighbours.SETTLING_S)  # the producer's process has started and its connection is warm
+    time.sleep(2 * neighbours.SETTLING_S)  # the producer's process has started and its connection is established
     disk_before, cpu_before = broker.io_counters().read_bytes, sum(broker.cpu_times()[:2])
     stolen_before = psutil.cpu_times().steal
     try:
@@ -188,7 +189,7 @@ def _latencies(found: Paced, began: float, ended: float) -> dict[str, Any]:
 
 
 def medians(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of each kind of span, and how a cold reader compares with the others."""
+    """Returns the medians of each kind of span, and the ratios of a cold reader to the others."""
     line: dict[str, Any] = {
         "benchmark": "produce at 1,000 records of 1 KB a second beside a reader of an old log",
         "server": name,
@@ -223,7 +224,7 @@ def _peer(bootstrap: str, pid: int, data: Path, gb: float) -> Server:
 
 
 def _files(directory: Path) -> list[Path]:
-    """What a reader of the log has read for it."""
+    """Returns the files that a reader of the log causes to be read."""
     return sorted(path for path in directory.iterdir() if path.suffix in (".log", ".index", ".timeindex"))
 
 

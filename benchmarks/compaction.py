@@ -1,12 +1,12 @@
-"""What a cleaning costs, and what producers of the same broker feel of it.
+"""Cost of log cleaning, and its effect on producers of the same broker.
 
     python -m benchmarks.compaction [--records 10000000] [--keys 100000] [--rounds 2] [--seconds 60]
 
-One broker process. In every round a compacted topic is filled with keyed records, in batches of 100, and the cleaner
-let loose on it. A client process of its own sends 1,000 records of 1 KB a second to another topic, all the time. The
-cleaner is stopped and continued every few seconds, so that spans alone, beside a process that only burns one core with
-the cleaner's niceness, and beside the cleaner follow each other closely, and the machine's moods hit all. The busy core
-tells what is due to the cores being shared. One JSON line a round, then one of the medians over all spans.
+One broker process. In every round a compacted topic is filled with keyed records, in batches of 100, and then cleaned.
+A separate client process sends 1,000 records of 1 KB per second to another topic throughout. The cleaner is stopped and
+continued every few seconds, so that spans alone, beside a process that only occupies one core at the cleaner's
+niceness, and beside the cleaner follow each other closely, and variations of the machine affect all. The busy core
+shows which part is due to sharing the cores. One JSON line per round, then one line of medians over all spans.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from brokers.engine.storage.compaction.worker import NICENESS
 BATCH_RECORDS, VALUE_BYTES = 100, 100
 FRAMES_IN_FLIGHT = 8
 SPAN_S = 3.0
-# After a change, until the span counts.
+# Time after a change before the span counts.
 SETTLING_S = 0.3
 STATES = ("alone", "beside_a_busy_core", "while_cleaning")
 VICTIM_RECORDS_PER_S, VICTIM_RECORD_BYTES = 1_000, 1_000
 SEGMENT_BYTES = 1 << 30
 SMALL_SEGMENT_BYTES = 1 << 20
 WORKER = "brokers.engine.storage.compaction.worker"
-# The cleaner looks for work every 15 s.
+# The cleaner checks for work every 15 s.
 CLEANER_TIMEOUT_S = 300.0
 BURN = f"import os\nos.nice({NICENESS})\nwhile True: pass"
 CLIENT = b"filler"
@@ -56,7 +56,7 @@ CLIENT = b"filler"
 
 
 def keyed_batches(records: int, keys: int, now_ms: int) -> Iterator[bytearray]:
-    """Batches of 100 records with keys drawn at random, all of one size; a tenth of a microsecond a record."""
+    """Yields batches of 100 records of equal size with random keys, at a cost of 0.1 µs per record."""
     mark = b"key-########"
     value = (b'{"order":"4711","state":"paid","amount":12.50}' * VALUE_BYTES)[:VALUE_BYTES]
     content = [Record(now_ms + at // 10, mark, value) for at in range(BATCH_RECORDS)]
@@ -74,7 +74,7 @@ def keyed_batches(records: int, keys: int, now_ms: int) -> Iterator[bytearray]:
 
 
 def produce_frame(topic: str, data: bytes | bytearray) -> bytes:
-    """A whole Produce request, version 3, acks=1, for partition 0."""
+    """Returns a complete Produce request (version 3, acks=1) for partition 0."""
     name = topic.encode()
     body = b"".join(
         [
@@ -88,7 +88,7 @@ def produce_frame(topic: str, data: bytes | bytearray) -> bytes:
 
 
 def fill(bootstrap: str, topic: str, batches: Iterator[bytearray]) -> None:
-    """Sends the batches, some in flight. Raises SystemExit when one is refused."""
+    """Sends the batches, several in flight. Raises SystemExit if a batch is refused."""
     host, port = bootstrap.split(",")[0].rsplit(":", 1)
     with socket.create_connection((host, int(port))) as connection, connection.makefile("rb") as answers:
         while frames := [produce_frame(topic, data) for _, data in zip(range(FRAMES_IN_FLIGHT), batches, strict=False)]:
@@ -105,7 +105,7 @@ def fill(bootstrap: str, topic: str, batches: Iterator[bytearray]) -> None:
 
 
 class CompactedTopic:
-    """A topic that is filled at once and cleaned when told to."""
+    """A topic that is filled immediately and cleaned on request."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.bootstrap = bootstrap
@@ -119,15 +119,15 @@ class CompactedTopic:
         self._admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(30)
 
     def fill(self, records: int, keys: int) -> None:
-        """`records` in closed segments, and one batch in the active one."""
+        """Writes `records` records into closed segments, and one batch into the active segment."""
         now_ms = int(time.time() * 1000)
         fill(self.bootstrap, self.name, keyed_batches(records, keys, now_ms))
-        self._set("segment.bytes", SMALL_SEGMENT_BYTES)  # so that the next append rolls
+        self._set("segment.bytes", SMALL_SEGMENT_BYTES)  # the next append rolls the segment
         fill(self.bootstrap, self.name, keyed_batches(BATCH_RECORDS, keys, now_ms))
         self._set("segment.bytes", SEGMENT_BYTES)
 
     def release(self) -> None:
-        """Lets the cleaner have it."""
+        """Makes the log eligible for cleaning."""
         self._set("min.cleanable.dirty.ratio", 0.01)
 
     def delete(self) -> None:
@@ -143,7 +143,7 @@ class CompactedTopic:
 
 
 class Bench:
-    """A running product with one broker, and where it says what the cleaner did."""
+    """A running product with one broker, and its log of cleaner runs."""
 
     def __init__(self, product: Product, state_dir: Path, seconds: float) -> None:
         instance_id = product.create_instance(name="compaction", bandwidth_mb_s=600, storage_gb=100)
@@ -155,7 +155,7 @@ class Bench:
         admin.create_topics([NewTopic("steady", 1, 1)])["steady"].result(30)
 
     def begin_producing(self) -> subprocess.Popen[bytes]:
-        """The paced producer."""
+        """Starts the paced producer."""
         return neighbours.begin(
             self.bootstrap,
             topic="steady",
@@ -166,7 +166,7 @@ class Bench:
         )
 
     def cleaning(self) -> psutil.Process | None:
-        """The cleaner's process while there is one."""
+        """Returns the cleaner's process, or None if none is running."""
         for child in psutil.Process(self._broker_pid).children():
             try:
                 if WORKER in child.cmdline():
@@ -176,13 +176,13 @@ class Bench:
         return None
 
     def cleaned(self) -> list[dict[str, Any]]:
-        """Every run so far, as the broker's log tells it."""
+        """Returns the cleaner runs so far, as recorded in the broker's log."""
         lines = [line for path in self._state_dir.rglob("broker.log") for line in path.read_text().splitlines()]
         return [json.loads(line) for line in lines if '"log_cleaned"' in line]
 
 
 class Span(NamedTuple):
-    """From when to when on the monotonic clock the machine was in one of the `STATES`."""
+    """A period on the monotonic clock in which the machine was in one of the `STATES`."""
 
     state: str
     since_s: float
@@ -190,7 +190,7 @@ class Span(NamedTuple):
 
 
 def percentiles(spans: list[Span], seen: neighbours.Paced) -> dict[str, list[dict[str, float]]]:
-    """Of each span's acknowledgements, by state."""
+    """Returns percentiles of the acknowledgement latencies of each span, by state."""
     result: dict[str, list[dict[str, float]]] = {state: [] for state in STATES}
     for span in spans:
         latencies = sorted(latency for at, _, latency in seen.acknowledged if span.since_s <= at < span.until_s)
@@ -201,7 +201,7 @@ def percentiles(spans: list[Span], seen: neighbours.Paced) -> dict[str, list[dic
 
 
 def alternate(worker: psutil.Process, until_s: float) -> list[Span]:
-    """Spans in turns while the cleaner lives; it is left running."""
+    """Alternates between the states while the cleaner runs; the cleaner is running on return."""
     spans = []
     for state in itertools.cycle(STATES):
         if time.monotonic() + SPAN_S > until_s:
@@ -221,7 +221,7 @@ def alternate(worker: psutil.Process, until_s: float) -> list[Span]:
 
 @contextmanager
 def burning() -> Iterator[None]:
-    """A process that takes one core, as nicely as the cleaner."""
+    """Runs a process that occupies one core at the cleaner's niceness."""
     process = subprocess.Popen([sys.executable, "-c", BURN])
     try:
         yield
@@ -240,17 +240,17 @@ def wait_for(look: Callable[[], Any], what: str) -> Any:
 
 
 def measure(bench: Bench, number: int, records: int, keys: int) -> tuple[dict[str, Any], dict[str, list[Any]]]:
-    """One round: the cleaner's figures, and what the producer saw by state."""
+    """Measures one round; returns the cleaner's figures, and the producer's latencies by state."""
     topic = CompactedTopic(bench.bootstrap, f"state-{number}")
     topic.fill(records, keys)
-    os.sync()  # what the filling left to be written belongs to none of the spans
+    os.sync()  # dirty pages of the filling belong to none of the spans
     before = len(bench.cleaned())
     topic.release()
     worker = wait_for(bench.cleaning, "the cleaner takes the log")
     worker.suspend()
     until_s = time.monotonic() + bench.seconds
     producer = bench.begin_producing()
-    time.sleep(2 * neighbours.SETTLING_S)  # its start and its first records count for nothing
+    time.sleep(2 * neighbours.SETTLING_S)  # the producer's start and its first records do not count
     spans = alternate(worker, until_s)
     result = percentiles(spans, neighbours.finish(producer))
     run = wait_for(lambda: bench.cleaned()[before:], "the broker tells of the run")[0]
@@ -267,7 +267,7 @@ def measure(bench: Bench, number: int, records: int, keys: int) -> tuple[dict[st
 
 
 def summary(cleaners: list[dict[str, Any]], found: list[dict[str, list[Any]]]) -> dict[str, Any]:
-    """Medians over the rounds and over all their spans."""
+    """Returns the medians over all rounds and spans."""
     spans = {state: [item for by_state in found for item in by_state[state]] for state in STATES}
     if not all(spans.values()):
         raise SystemExit("the cleaning was too short: clean more records")

@@ -1,4 +1,4 @@
-"""Import this before anything of the engine: from then on its modules are the compiled ones, if they are there."""
+"""Selects the compiled modules of the engine, if they exist; must be imported before any module of the engine."""
 
 from __future__ import annotations
 

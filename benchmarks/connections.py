@@ -1,4 +1,4 @@
-"""Many clients on one broker: what an open connection costs, and what others feel of them."""
+"""Many clients on one broker: cost of an open connection, and its effect on other clients."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ import psutil
 from benchmarks.neighbours import begin, finish
 from benchmarks.product import Product, bootstrap_of
 
-# ApiVersions version 0: size, api key 18, version 0, correlation id 1, null client id.
+# ApiVersions version 0: size, API key 18, version 0, correlation id 1, null client id.
 GREETING = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 ANSWER_TIMEOUT_S = 10
 SECONDS = 10
 
 
 def measure(product: Product, wanted: int) -> dict[str, Any]:
-    """Opens `wanted` connections to one broker, each greeted and kept; then a paced producer beside them."""
+    """Opens `wanted` connections to one broker, each with one answered request; then measures a paced producer beside
+    them.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     instance_id = product.create_instance(name="crowded", bandwidth_mb_s=10, storage_gb=10)
@@ -33,8 +35,8 @@ def measure(product: Product, wanted: int) -> dict[str, Any]:
     before = broker.memory_info().rss
     began = time.monotonic()
     sockets = [socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S) for _ in range(wanted)]
-    for item in sockets:
-        item.sendall(GREETING)
+    for connection in sockets:
+        connection.sendall(GREETING)
     answered = sum(_is_answered(item) for item in sockets)
     took_s = time.monotonic() - began
     after = broker.memory_info().rss

@@ -1,4 +1,4 @@
-"""A broker process alone: memory when idle, and seconds from its start to serving after it was killed."""
+"""A single broker process: memory when idle, and the seconds from its start until it serves after a kill."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ READY_TIMEOUT_S = 60.0
 
 
 def measure(product: Product) -> dict[str, Any]:
-    """Kills the last broker with SIGKILL, waits until the agent's replacement is ready, and says how long that took."""
+    """Kills the last broker with SIGKILL, waits until the agent's replacement is ready, and returns the
+    time that took.
+    """
     pids = product.broker_pids()
     victim = psutil.Process(pids[-1])
     command = victim.cmdline()

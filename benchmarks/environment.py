@@ -1,4 +1,4 @@
-"""The line every figure stands under: on what it was measured."""
+"""The environment line above all figures: the machine and versions on which they were measured."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _broker() -> str:
 
 
 def line() -> str:
-    """One line: cores, CPU, memory, kernel, Python and the libraries that carry the hot path and the load."""
+    """Returns one line: cores, CPU, memory, kernel, Python, and the libraries of the hot path and of the load."""
     libraries = ", ".join(f"{name} {version(name)}" for name in ("uvloop", "crc32c", "confluent-kafka"))
     return (
         f"environment: {os.cpu_count()} × {_cpu_model()}, {_memory_gib()} GiB, Linux {platform.release()}, "

@@ -1,10 +1,11 @@
-"""How long a broker's death is felt: three real brokers, replication factor 3, one of them killed with SIGKILL.
+"""Duration of a failover: three real brokers, replication factor 3, one of them killed with SIGKILL.
 
     python -m benchmarks.failover [--partitions 1000,3000] [--session-timeout-ms 6000] [--victim controller|other]
 
-Two spans matter. From the kill to the end of its session: ZooKeeper's, set by the session timeout. From there until
-every partition it led has another leader in ZooKeeper (`written`), and the brokers that are left lead it all (`seen`):
-ours. Beside them stand the CPU time of the broker that is controller afterwards, and the memory of each broker.
+Two periods are measured. The first, from the kill to the end of the broker's session, is ZooKeeper's and set by the
+session timeout. The second, until every partition that the broker led has another leader in ZooKeeper (`written`) and
+the remaining brokers lead all of them (`seen`), is ours. Further figures are the CPU time of the broker that is
+controller afterwards, and the memory of each broker.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ LOOK_EVERY_S: Final = 0.005
 
 
 def create_topics(instance: TestInstance, count: int) -> list[str]:
-    """Topics of `PARTITIONS_PER_TOPIC` partitions; answers their internal names."""
+    """Creates topics of `PARTITIONS_PER_TOPIC` partitions; returns their internal names."""
     admin = AdminClient({"bootstrap.servers": instance.bootstrap})
     names = [f"bench-{number}" for number in range(count)]
     for start in range(0, count, TOPICS_AT_ONCE):
@@ -51,13 +52,13 @@ def create_topics(instance: TestInstance, count: int) -> list[str]:
 
 
 def states(client: KazooClient, topics: list[str]) -> list[tuple[PartitionStateDocument, float]]:
-    """Every state with the time of its last write, seconds since the epoch."""
-    asked = [
+    """Returns every partition state with the time of its last write in seconds since the epoch."""
+    requests = [
         client.get_async(paths.partition_state(topic, index))
         for topic in topics
         for index in range(PARTITIONS_PER_TOPIC)
     ]
-    answers = [item.get() for item in asked]
+    answers = [request.get() for request in requests]
     return [(PartitionStateDocument.from_json(data), stat.mtime / 1000) for data, stat in answers]
 
 
@@ -66,7 +67,7 @@ def leaders_of(broker: BrokerProcess) -> int:
 
 
 def wait_for_session_end(client: KazooClient, broker_id: int, after_s: float) -> Future[float]:
-    """When the registration went, in seconds of the wall clock."""
+    """Returns a future of the wall-clock time in seconds at which the broker's registration disappears."""
     gone: Future[float] = Future()
 
     def look(_event: object) -> None:
@@ -78,7 +79,7 @@ def wait_for_session_end(client: KazooClient, broker_id: int, after_s: float) ->
 
 
 def measure(cluster: EngineCluster, topics: list[str], victim: BrokerProcess) -> dict[str, Any]:
-    """One death."""
+    """Kills the broker and measures one failover."""
     client = cluster.zookeeper
     others = [broker for broker in cluster.brokers if broker is not victim]
     led = sum(state.leader == victim.settings.broker_id for state, _ in states(client, topics))
@@ -146,7 +147,7 @@ def run(zookeeper: str, directory: Path, partitions: int, given: argparse.Namesp
 
 
 def come_back(cluster: EngineCluster, topics: list[str], victim: BrokerProcess) -> float:
-    """Starts it again; seconds until it is in sync everywhere."""
+    """Starts the broker again; returns the seconds until it is in sync in every partition."""
     began_s = time.monotonic()
     victim.start()
     victim.wait_until_ready()

@@ -51,7 +51,7 @@ from benchmarks.raw_requests import (
 CLONE = Path(__file__).resolve().parent.parent
 KINDS = ("produce", "requests", "metadata", "mutations", "connections")
 SLOT_MS: Final = 100
-# Questions of a connection that are on their way at once.
+# Requests of a connection that are in flight at once.
 WINDOW: Final = 5
 REQUESTS_PER_S: Final = 1_000_000 / 60
 PACED_WINDOW: Final = 2_000
@@ -60,7 +60,9 @@ FIRST_ANSWER_S: Final = 30
 
 
 class Question(NamedTuple):
-    """A frame to send; `weight` is what its answer counts for, and `read` says its error code and throttle time."""
+    """A frame to send; `weight` is what its response counts for, and `read` returns its error code and
+    throttle time.
+    """
 
     frame: bytes
     weight: int
@@ -72,7 +74,7 @@ Ask = Callable[[], Question]
 
 @dataclass
 class Tally:
-    """What came back. `began_s` is the moment of the first answer."""
+    """The counted responses. `began_s` is the time of the first response."""
 
     began_s: float | None = None
     slots: list[int] = field(default_factory=list)
@@ -93,13 +95,13 @@ class Tally:
         self.slots[self._reach(now_s)] += weight
 
     def _reach(self, now_s: float) -> int:
-        """The slot of the moment. Those before it in which nothing came are there as well."""
+        """Returns the slot of the given time; adds the empty slots before it."""
         slot = int((now_s - (self.began_s or now_s)) * 1000 / SLOT_MS)
         self.slots += [0] * (slot + 1 - len(self.slots))
         return slot
 
     def end(self, now_s: float) -> None:
-        """Nothing is counted any more."""
+        """Ends the counting."""
         self._reach(now_s)
 
     def summary(self) -> dict[str, Any]:
@@ -118,7 +120,7 @@ class Tally:
 
 
 class Link(asyncio.Protocol):
-    """One connection. Answers come in the order of the questions."""
+    """One connection. Responses arrive in the order of the requests."""
 
     def __init__(self, flood: Flood, ask: Ask, partition: int) -> None:
         self.partition = partition
@@ -129,11 +131,11 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's are no subclass of it
+        self._transport = cast(asyncio.WriteTransport, transport)  # the transports of uvloop are no subclass of it
         self.fill()
 
     def fill(self) -> None:
-        """Asks up to the window, if it is this link's turn and nobody paces it."""
+        """Sends requests up to the window, if it is this connection's turn and the flood is not paced."""
         if not self._flood.is_paced and self._flood.is_turn_of(self.partition):
             self.send(WINDOW - len(self._asked))
 
@@ -178,7 +180,7 @@ class Flood:
         self._has_begun = asyncio.Event()
 
     def note(self, weight: int, error: int, throttle_ms: int) -> None:
-        """An answer came."""
+        """Counts a response."""
         self.tally.note(self.now_s(), weight, error, throttle_ms)
         self._has_begun.set()
 
@@ -229,7 +231,7 @@ class Flood:
                 await loop.create_connection(lambda link=link: link, *target)  # type: ignore[misc]
 
     def _places(self) -> list[tuple[Target, Callable[[], Ask]]]:
-        """Where each client connects to, and what makes its questions there."""
+        """Returns the address to which each client connects, and the source of its requests."""
         given, client_id = self.given, self.given.client_id
         host, _, port = given.bootstrap.split(",")[0].rpartition(":")
         first: Target = host, int(port)
@@ -248,7 +250,7 @@ class Flood:
         return [(first, _same(API_VERSIONS, read_api_versions))]
 
     async def _keep_asking(self) -> None:
-        """Sends what is paced, and wakes links whose turn begins."""
+        """Sends paced requests, and wakes connections whose turn begins."""
         due_s, sent = self.now_s(), 0.0
         while True:
             await asyncio.sleep(PACE_S)
@@ -276,7 +278,7 @@ class Flood:
 
 
 def _same(frame: bytes, read: Callable[[bytes], tuple[int, int]], weight: int = 1) -> Callable[[], Ask]:
-    """The same question again and again. Of a produce its size is the weight, which is what quotas count."""
+    """Returns a source of the same request. The weight of a produce is its size, which is what quotas count."""
     question = Question(frame, weight, read)
     return lambda: lambda: question
 
@@ -294,7 +296,7 @@ def _mutations(client_id: str, prefix: str) -> Ask:
 def begin(
     bootstrap: str, kind: str, client_id: str, *, seconds: float, module: str = "benchmarks.flood", **more: Any
 ) -> subprocess.Popen[bytes]:
-    """A flood in a process of its own, or a load of another module that speaks alike; `finish` waits for it."""
+    """Starts a flood, or the load of another module with the same arguments, in a process of its own; see `finish`."""
     words = [
         word
         for name, value in more.items()
@@ -311,7 +313,7 @@ def begin(
 
 
 def finish(process: subprocess.Popen[bytes], after_s: float | None = None) -> dict[str, Any]:
-    """What it answered; it is told to end after so long. Raises SystemExit when it did not come to its end."""
+    """Returns the flood's figures; ends it after `after_s`. Raises SystemExit if the process failed."""
     try:
         out, _ = process.communicate(timeout=after_s)
     except subprocess.TimeoutExpired:
@@ -324,7 +326,7 @@ def finish(process: subprocess.Popen[bytes], after_s: float | None = None) -> di
 
 
 def per_s(flood: dict[str, Any], after_s: float, until_s: float) -> float:
-    """What was answered a second between two moments since the first answer."""
+    """Returns the responses per second between two times since the first response."""
     slots = flood["slots"][round(after_s * 1000 / SLOT_MS) : round(until_s * 1000 / SLOT_MS)]
     return sum(slots) / (until_s - after_s)
 

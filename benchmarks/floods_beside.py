@@ -1,5 +1,5 @@
-"""What one tenant feels of another that floods the same brokers, flood by flood: acknowledgement latency and throughput
-of a client that uses a fifth of what its instance bought, alone and beside it.
+"""Effect of a tenant that floods the brokers on another tenant, by kind of flood: acknowledgement latency and
+throughput of a client that uses a fifth of its instance's bandwidth, alone and beside the flood.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from benchmarks.product import Product, bootstrap_of
 
 MB = 1_000_000
 BOUGHT_MB_S = 5
-# Of its own share.
+# Part of its instance's bandwidth that the quiet client uses.
 QUIET_SHARE = 0.2
 QUIET_BYTES_PER_S, QUIET_RECORD_BYTES = int(QUIET_SHARE * BOUGHT_MB_S * MB), 1_000
-# What the metadata of the flooding instance is about.
+# Topics of the flooding instance, which its metadata requests list.
 TOPICS = 20
 
 
 class Flood(NamedTuple):
-    """`more` is for `flood.begin`."""
+    """A kind of flood; `more` holds further arguments of `flood.begin`."""
 
     title: str
     kind: str
@@ -41,7 +41,9 @@ FLOODS = (
 
 
 def measure(product: Product, seconds: float, rounds: int) -> Iterator[dict[str, Any] | str]:
-    """Alone and beside in turns, so that the machine's moods hit both; a line for each flood, then the table."""
+    """Measures alone and beside in turn, so that variations of the machine affect both; yields a line per flood, then
+    the table.
+    """
     addresses = {}
     for name in ("flooding", "quiet"):
         instance_id = product.create_instance(name=name, bandwidth_mb_s=BOUGHT_MB_S, storage_gb=50)
@@ -65,7 +67,9 @@ def measure(product: Product, seconds: float, rounds: int) -> Iterator[dict[str,
 def figures_of(
     each: Flood, alone: list[Paced], beside: list[Paced], floods: list[dict[str, Any]], seconds: float
 ) -> dict[str, Any]:
-    """Latencies are the medians of the rounds; throughput is what was acknowledged of what was offered."""
+    """Returns the figures of a flood: latencies are medians of the rounds; throughput is the acknowledged part of what
+    was offered.
+    """
     latencies = {
         f"{name}_p{percent}_ms": middle([span.latency_ms(percent / 100) for span in spans])
         for percent in (50, 99)
@@ -102,7 +106,7 @@ def _quiet(bootstrap: str, seconds: float) -> Any:
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """As docs/explanation/PERFORMANCE.md has it."""
+    """Returns the table of docs/explanation/PERFORMANCE.md."""
     head = "| flood | answered a second | alone p50 / p99 | beside p50 / p99 | p99 beside / alone | throughput beside |"
     rows = [
         f"| {line['flood']} | {line['flood_per_s']:,} {line['flood_counts']} "

@@ -1,10 +1,10 @@
-"""`python -m benchmarks.flow_reports`: what a second of reports to the flow master costs, as JSON lines.
+"""CPU cost of one second of reports to the flow master, as JSON lines: `python -m benchmarks.flow_reports`.
 
   python -m benchmarks.flow_reports [--instances 1000] [--brokers 3]
 
 Nothing is started: one broker's shares are measured, encoded, decoded and answered in this process. `idle` and `in_use`
-say what all instances do; every figure is milliseconds of CPU in a second of wall time, of one broker or of the flow
-master for all of them.
+give the state of all instances; every figure is milliseconds of CPU per second of wall time, of one broker or of the
+flow master for all brokers.
 """
 
 from __future__ import annotations

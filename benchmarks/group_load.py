@@ -1,10 +1,10 @@
-"""What committed offsets cost: loading a group of many, committing one by one, and fetching them all.
+"""Cost of committed offsets: loading a group with many of them, committing one by one, and fetching all.
 
     python -m benchmarks.group_load [--partitions 100000] [--commits 20000] [--directory D]
 
-The load is that of a coordinator that comes to lead a partition of the offsets topic: read from the page cache, parsed
-and replayed as in the broker, by the loop of one process. Commits are decided, appended and replayed one after the
-other, without a socket and without followers.
+The load is that of a coordinator that becomes leader of a partition of the offsets topic: read from the page cache,
+parsed and replayed as in the broker, by the loop of one process. Commits are decided, appended and replayed one after
+the other, without a socket and without followers.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from brokers.engine.stall_detector import StallDetector
 
 GROUP: Final = "ins-aaaaaaaa.a-group-with-many-partitions"
 PARTITIONS_PER_TOPIC: Final = 1_000
-# As a consumer of many partitions commits.
+# Offsets in one commit of a consumer of many partitions.
 COMMITS_PER_BATCH: Final = 1_000
 NEVER_MS: Final = 1 << 62
 FETCH_VERSION: Final = 7
 
 
 class Bench:
-    """One led partition of the offsets topic, and whoever coordinates it."""
+    """One led partition of the offsets topic, and its current coordinator."""
 
     def __init__(self, directory: Path) -> None:
         self.clock = SystemClock()
@@ -83,7 +83,7 @@ class Bench:
         return self.loading
 
     async def load(self) -> GroupMachine:
-        """By a coordinator that knows nothing yet."""
+        """Loads the partition with a new, empty coordinator; returns its group machine."""
         self.runtime.resign(0)
         self.runtime = self.coordinator()
         self.runtime.lead(self.log)
@@ -142,7 +142,9 @@ async def measure(directory: Path, partitions: int, commits: int) -> None:
 
 
 def _timed_fetch(bench: Bench) -> None:
-    """Everything at once, as the broker answers it: others have a turn between all that is told apart here. In CPU."""
+    """Fetches all offsets at once, as the broker does, and prints the CPU time of each part between two turns of the
+    loop.
+    """
     took_ms: list[float] = []
     begun = time.process_time()
 
@@ -183,7 +185,7 @@ async def _timed_load(bench: Bench) -> GroupMachine:
 
 
 async def _longest_turn() -> float:
-    """The CPU time, in milliseconds, that others had to wait for the loop at worst, until this is cancelled."""
+    """Returns the longest CPU time, in milliseconds, for which the loop was blocked until this task is cancelled."""
     longest_s, last = 0.0, time.process_time()
     try:
         while True:

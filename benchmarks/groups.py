@@ -1,10 +1,10 @@
-"""What many consumer groups cost: three real brokers, a thousand groups of three members, beating every three seconds.
+"""Cost of many consumer groups: three real brokers, 1,000 groups of three members, a heartbeat every three seconds.
 
     python -m benchmarks.groups [--groups 1000] [--members 3] [--seconds 30] [--peer HOST:PORT --peer-pids 1,2,3]
 
-Each member has a connection of its own, joins as clients do (refused once, with an id), and beats on its own schedule.
-All members live in this one process, which shares the cores with the brokers: times are an upper bound. CPU and memory
-are the brokers'. With `--peer` the same members then join another Kafka, which must ask for no login.
+Each member has a connection of its own, joins as clients do (refused once, with an id), and sends heartbeats on its own
+schedule. All members run in this process, which shares the cores with the brokers: times are an upper bound. CPU and
+memory are the brokers'. With `--peer` the same members then join another Kafka, which must not require authentication.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ BEAT_S: Final = 3.0
 SESSION_MS: Final = 30_000
 REBALANCE_MS: Final = 60_000
 FORMED_S_MAX: Final = 180.0
-# Connections that come at the same moment overrun the queue of a listening socket.
+# More simultaneous connects overflow the accept queue of the listening socket.
 CONNECTING_MAX: Final = 100
 KEYS_PER_REQUEST: Final = 200
 OVERRIDES: Final = {"group.initial.rebalance.delay.ms": "3000", "offsets.topic.num.partitions": "50"}
 _METADATA: Final = b"\x00\x01\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff"
 _ASSIGNMENT: Final = b"\x00\x01\x00\x00\x00\x01\x00\x06orders\x00\x00\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff"
-# A coordinator that was made this moment hears of it a little later than whoever named it.
+# A new coordinator learns of its partition slightly later than the broker that names it.
 _AGAIN: Final = (
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -56,7 +56,7 @@ _AGAIN: Final = (
 
 
 class Member:
-    """One consumer without records. `beats_ms` are the times heartbeats took."""
+    """A consumer without records. `beats_ms` are the round-trip times of its heartbeats."""
 
     def __init__(self, group: str, number: int, port: int) -> None:
         self.group = group
@@ -73,7 +73,7 @@ class Member:
         await self.join()
 
     async def join(self) -> None:
-        """Until it has an assignment."""
+        """Joins the group until the member has an assignment."""
         while True:
             protocol = JoinGroupRequestProtocol(name="range", metadata=_METADATA)
             answer = await self.client.call(
@@ -133,7 +133,7 @@ class Member:
 
 
 async def coordinators(bootstrap: str, groups: Sequence[str]) -> dict[str, int]:
-    """The port of each group's coordinator."""
+    """Returns the port of each group's coordinator."""
     client = await WireClient.connect(int(bootstrap.rpartition(":")[2]))
     result: dict[str, int] = {}
     async with asyncio.timeout(FORMED_S_MAX):
@@ -141,7 +141,9 @@ async def coordinators(bootstrap: str, groups: Sequence[str]) -> dict[str, int]:
             answer = await client.call(
                 ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key="", key_type=0, coordinator_keys=missing)
             )
-            result |= {line.key: line.port for line in answer.coordinators if not line.error_code}
+            result |= {
+                coordinator.key: coordinator.port for coordinator in answer.coordinators if not coordinator.error_code
+            }
     await client.close()
     return result
 

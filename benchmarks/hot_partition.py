@@ -1,5 +1,5 @@
-"""Whether an instance gets what it bought where its traffic is: one hot partition of three, and one that moves from
-broker to broker, under the even split of the bandwidth and under the one that follows demand.
+"""Bandwidth of an instance whose traffic is uneven: one hot partition of three, and a hot partition that moves from
+broker to broker, under the `static` and the demand-based bandwidth policies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BOUGHT_MB_S = 20
 POLICIES = ("static", "adaptive")
 TOPIC = "hot"
 BATCH_BYTES, CLIENTS = 100_000, 10
-# The hot spot has so long before it counts.
+# Settling time of the hot partition before it counts.
 GRACE_S = 3
 STANDING_S = 30
 MOVES_EVERY_S, MOVING_S = 10, 60
@@ -26,7 +26,7 @@ SLOTS_PER_SPAN = SPAN_S * 1000 // flood.SLOT_MS
 
 
 def measure(product: Product, brokers: int) -> Iterator[dict[str, Any] | str]:
-    """A line for each policy, standing and moving, then the table."""
+    """Yields a line for each policy, standing and moving, then the table."""
     instance_id = product.create_instance(name="hot", bandwidth_mb_s=BOUGHT_MB_S, storage_gb=50)
     bootstrap = bootstrap_of(product.wait_running(instance_id))
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -55,7 +55,7 @@ def measure(product: Product, brokers: int) -> Iterator[dict[str, Any] | str]:
 
 
 def _flood(bootstrap: str, seconds: int, moves_every: int) -> dict[str, Any]:
-    """On one partition at a time."""
+    """Floods one partition at a time."""
     return flood.finish(
         flood.begin(
             bootstrap, "produce", "hot", seconds=seconds + 1, topic=TOPIC, batch_bytes=BATCH_BYTES, clients=CLIENTS,
@@ -65,7 +65,7 @@ def _flood(bootstrap: str, seconds: int, moves_every: int) -> dict[str, Any]:
 
 
 def most_over_a_span(slots: list[int]) -> float:
-    """Bytes a second of the fullest ten seconds."""
+    """Returns the bytes per second of the ten seconds with the most bytes."""
     last = max(1, len(slots) - SLOTS_PER_SPAN + 1)
     return max(sum(slots[at : at + SLOTS_PER_SPAN]) for at in range(last)) / SPAN_S
 
@@ -75,7 +75,7 @@ def _mb_s(bytes_per_s: float) -> float:
 
 
 def table(result: dict[str, dict[str, Any]]) -> str:
-    """As docs/explanation/PERFORMANCE.md has it."""
+    """Returns the table of docs/explanation/PERFORMANCE.md."""
     lines = [
         f"| policy | one hot partition, after {GRACE_S} s | the fullest {SPAN_S} s "
         f"| moving every {MOVES_EVERY_S} s, used | the fullest {SPAN_S} s |",

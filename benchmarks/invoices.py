@@ -1,8 +1,8 @@
-"""A month of many tenants: how long it takes to issue all their invoices, to work one out again, and to show a page.
+"""A month of many tenants: time to issue all their invoices, to recompute one, and to list a page.
 
-Tenants, instances, operations and minute rows are made by SQL as services and the pipeline write them: each tenant has
-one instance with ten topics, each written to once an hour, and half of them read. What the lake has of it is worked out
-again as well (`benchmarks.lake_replay`).
+Tenants, instances, operations and minute rows are inserted by SQL as services and the pipeline write them: each tenant
+has one instance with ten topics, each written to once an hour, and half of them read. The same usage is recomputed from
+the lake by `benchmarks.lake_replay`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ with connection.cursor() as cursor:
 print(json.dumps({{"rows": rows, "filled_s": round(time.monotonic() - began, 1), "month": f"{{month.start:%Y-%m}}"}}))
 """
 
-# The demo tenant's own invoice waits until the pipeline has read what its cluster counted.
+# The demo tenant's own invoice waits until the pipeline has read its cluster's usage.
 COMPLETE_WITHIN_S = 120
 
 ISSUE = f"""
@@ -88,7 +88,7 @@ print(json.dumps(figures | {{"waiting_at_the_end": len(done.waiting)}}))
 
 
 def measure(product: Product, tenants: int) -> Iterator[dict[str, Any]]:
-    """A line of figures; calls are made as the demo tenant, which has the same instance besides its own."""
+    """Yields lines of figures; calls are made as the demo tenant, which has the same instance besides its own."""
     filled = run_in_shell(product, FILL.format(tenants=tenants, topics=TOPICS))
     issued = run_in_shell(product, ISSUE)
     yield {"benchmark": "invoices of a month", "tenants": tenants, **filled, **issued}

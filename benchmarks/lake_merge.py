@@ -1,8 +1,9 @@
-"""Files of a day of the lake merged to one: rows a second, and the most memory that it took.
+"""Merging a day's files of the lake into one: rows per second, and peak memory.
 
   python -m benchmarks.lake_merge [--rows 5000000] [--files 60] [--instances 1000]
 
-Each instance has ten counters, which are in every file. It needs no product: files are made in a scratch folder.
+Each instance has ten counters, which occur in every file. No product is needed: files are written to a temporary
+directory.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ COUNTERS = 10
 
 
 def made(place: LakePlace, rows: int, count: int, instances: int) -> list[Any]:
-    """Files as the pipeline writes them, with the rows that make them count."""
+    """Writes files as the pipeline does; returns their database rows."""
     counters = instances * COUNTERS
     reports = max(1, rows // (counters * count))
     result = []
@@ -42,8 +43,8 @@ def made(place: LakePlace, rows: int, count: int, instances: int) -> list[Any]:
         topic = pc.subtract(counter, pc.multiply(instance, COUNTERS))
         sequence = pc.add(report, number * reports + 1)
         one = pa.repeat(pa.scalar(1, pa.int64()), len(index))
-        names = pa.array([f"ins-{each:08d}" for each in range(instances)])
-        topics = pa.array([f"topic-{each}" for each in range(COUNTERS)])
+        names = pa.array([f"ins-{number:08d}" for number in range(instances)])
+        topics = pa.array([f"topic-{number}" for number in range(COUNTERS)])
         columns = {
             "broker_id": one.cast(pa.int32()), "broker_epoch": one, "instance_id": names.take(instance),
             "topic": topics.take(topic), "user": pa.repeat("application", len(index)),
@@ -59,7 +60,7 @@ def made(place: LakePlace, rows: int, count: int, instances: int) -> list[Any]:
 
 
 def merged(url: str, old: list[Any], answers: Any) -> None:
-    """In a process of its own, whose memory is measured."""
+    """Merges the files in a process of its own, whose memory is measured."""
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.monotonic()
     written = merging.merge(open_lake(url), "clu-bench", DAY, old)
@@ -79,7 +80,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         url = Path(scratch).as_uri()
-        # Started anew: what making the files took does not count.
+        # The process is spawned, so that the memory used for writing the files does not count.
         context = multiprocessing.get_context("spawn")
         old = made(open_lake(url), given.rows, given.files, given.instances)
         answers = context.Queue()

@@ -1,7 +1,7 @@
-"""How long it takes to work a month of many tenants out again from the lake: by days, and what an invoice then takes.
+"""Time to recompute a month of many tenants from the lake, by days, and the time of one invoice afterwards.
 
-The lake is written from the same counters as the minute rows of `benchmarks.invoices`: one report a counter and hour, a
-file a day, as the pipeline leaves them when they are merged.
+The lake is written from the same counters as the minute rows of `benchmarks.invoices`: one report per counter and hour,
+one file per day, as the pipeline leaves them after merging.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from benchmarks.product import Product, run_in_shell
 
-# Days of the month after which a line is printed: seconds follow rows.
+# Days of the month after which a line is printed; seconds are proportional to rows.
 CURVE_DAYS: Final = (1, 4, 8, 16, 31)
 TENANTS_EXTRAPOLATED: Final = 10_000
 
@@ -95,15 +95,16 @@ print(json.dumps({{"curve": lines, "invoice": invoice}}))
 
 
 def measure(product: Product, tenants: int, topics: int) -> Iterator[dict[str, Any]]:
-    """A line for what is in the lake, one for each point of the curve, its extrapolation, and one for an invoice.
+    """Yields a line for the content of the lake, one for each point of the curve, its extrapolation, and one for an
+    invoice.
 
     Raises:
-        SystemExit: the lake and the tables differ, or the invoice does.
+        SystemExit: the lake and the tables differ, or the invoice differs.
     """
     yield {"benchmark": "a month in the lake", **run_in_shell(product, FILL.format(topics=topics))}
     found = run_in_shell(product, REPLAY.format(curve=CURVE_DAYS))
-    for line in found["curve"]:
-        yield {"benchmark": "days worked out again", **line, "us_per_row": _us_per_row(line)}
+    for point in found["curve"]:
+        yield {"benchmark": "days worked out again", **point, "us_per_row": _us_per_row(point)}
     whole = found["curve"][-1]
     yield {
         "benchmark": "extrapolated", "tenants": TENANTS_EXTRAPOLATED,

@@ -1,5 +1,5 @@
-"""How long a changed client quota takes until every broker enforces it, from asking for the change on: by REST, and by
-a Kafka admin call. A broker answers DescribeClientQuotas from the metadata image it enforces.
+"""Time until every broker enforces a changed client quota, from the request on: by REST, and by a Kafka admin call. A
+broker answers DescribeClientQuotas from the metadata image that it enforces.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXACT_NAME = 0
 
 
 class _Broker:
-    """A connection to one broker of the instance, asked again and again."""
+    """A connection to one broker of the instance, for repeated requests."""
 
     def __init__(self, address: str, stack: ExitStack) -> None:
         host, _, port = address.rpartition(":")
@@ -39,7 +39,7 @@ class _Broker:
         self._frame = encode_request_frame(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, "benchmark", body)
 
     def limit(self) -> float | None:
-        """The client's produce limit in force here, in bytes a second."""
+        """Returns the client's produce limit in force on this broker, in bytes per second."""
         self._connection.sendall(self._frame)
         frame = self._answers.read(int.from_bytes(self._answers.read(4), "big"))
         answer = decode_response(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, frame, 4, len(frame))
@@ -47,7 +47,7 @@ class _Broker:
 
 
 def measure(product: Product) -> Iterator[dict[str, Any]]:
-    """A line for each way of changing."""
+    """Yields a line for each way to change the quota."""
     instance_id = product.create_instance(name="changes", bandwidth_mb_s=5, storage_gb=10)
     bootstrap = bootstrap_of(product.wait_running(instance_id))
     product.let_everybody_administer(instance_id)

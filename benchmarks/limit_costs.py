@@ -1,7 +1,8 @@
-"""What limits cost a produce and a fetch, in nanoseconds of the processor: `python -m benchmarks.limit_costs`.
+"""Cost of limits for a produce and a fetch, in nanoseconds of CPU: `python -m benchmarks.limit_costs`.
 
-A broker in this process, sessions of connections called without a socket: of an instance without limits, and of one
-with each kind, in turns. Best of many short rounds. `PENSTOCK_NATIVE=0` measures the sources.
+A broker runs in this process, and connection sessions are called without a socket: of an instance without limits, and
+of one instance with each kind of limit, in turn. Figures are the best of many short rounds. `PENSTOCK_NATIVE=0`
+measures the Python sources.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from brokers.native.finder import install as install_compiled_modules
 
 ROUNDS, COUNT = 100, 200
 FRAME_SIZE_BYTES = 4
-# Never reached.
+# A limit that is never reached.
 HIGH = str(10**12)
 BYTES = {"producer_byte_rate": HIGH, "consumer_byte_rate": HIGH}
-# By instance: what its clients are limited in, and how that is called.
+# The limits of clients by instance, with their names in the output.
 KINDS: dict[str, tuple[str, dict[str, str]]] = {
     "ins-aaaaaaaa": ("no limit of a client", {}),
     "ins-bbbbbbbb": ("bytes", BYTES),
@@ -33,7 +34,7 @@ class _Channel:
 
     peer_host = "127.0.0.1"
     closed = False
-    # Nothing waits here.
+    # Nothing waits on this channel.
     turns: Any = None
 
     def respond(self, frame: bytes, delay_ms: int = 0, mute: Any = None) -> None:
@@ -62,7 +63,7 @@ def _frame(api_key: int, version: int, request: Any) -> memoryview:
 
 
 def _frames() -> dict[tuple[str, str], memoryview]:
-    """By call and topic."""
+    """Returns request frames by call and topic."""
     from brokers.engine.protocol.apis import ApiKey
     from tests.testkit.records import batch, fetch_request, produce_request
 

@@ -1,15 +1,15 @@
-"""The loads, driven by librdkafka against any Kafka: what the *server* processes spend on them.
+"""CPU time that the server processes spend on the standard loads, driven by librdkafka against any Kafka.
 
   python -m benchmarks.load --bootstrap HOST:PORT --pids 1,2,3 [--only b,c] [--gb 0.5] [--acks 1] [--rf 1]
 
-  a  produce 100 B records, linger 5 ms        d  consume what b wrote, from the page cache
+  a  produce 100 B records, linger 5 ms        d  consume the records of b, from the page cache
   b  produce 1 KB records, linger 5 ms         e  one 100 B record per request
-  c  produce 1 KB records in 16 KB batches     latency  1,000 records of 1 KB a second, for 10 s
+  c  produce 1 KB records in 16 KB batches     latency  1,000 records of 1 KB per second, for 10 s
 
 A warm-up runs first and is not counted. Each load prints one JSON line: the median of `--rounds` runs, and the least
-and the most of what they cost. Memory is filled before each of them (`benchmarks.memory`): on a virtual machine whose
-host takes free memory back, the same pages may cost several times as much in one run as in the next.
-`floor_cpu_s_per_gb` is what the kernel takes for a GB in 16 KB writes without any server.
+and the greatest cost. Memory is filled before each of them (`benchmarks.memory`): on a virtual machine whose host
+reclaims free memory, the same pages may cost several times as much in one run as in the next. `floor_cpu_s_per_gb` is
+the kernel's CPU time for a GB in 16 KB writes without any server.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ from benchmarks.memory import Filler
 
 PARTITIONS = 3
 DELIVERY_TIMEOUT_S = 120
-# A floor is the cost of writing this much, in pieces of so many bytes.
+# The floor is the cost of writing this many bytes, in pieces of this size.
 FLOOR_BYTES = 1_000_000_000
 FLOOR_PIECE_BYTES = 16_384
-# Where a paced producer's first seconds are left out: connections are made and caches filled.
+# Seconds at the start of a paced producer that do not count: connections are made and caches filled.
 SETTLING_S = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceLoad:
-    """`share` of the wanted volume is sent in records of `record_bytes`; `settings` go to librdkafka."""
+    """A kind of produce load: `share` of the total volume is sent in records of `record_bytes`; `settings` go to
+    librdkafka.
+    """
 
     record_bytes: int
     share: float
@@ -64,7 +66,7 @@ PRODUCE_LOADS = {
 
 @dataclass
 class Server:
-    """The server's processes, as /proc sees them."""
+    """The server's processes, as seen in /proc."""
 
     pids: list[int]
     processes: list[psutil.Process] = field(init=False)
@@ -73,7 +75,7 @@ class Server:
         self.processes = [psutil.Process(pid) for pid in self.pids]
 
     def cpu_s(self) -> tuple[float, float]:
-        """(user, system) so far."""
+        """Returns the CPU seconds so far as (user, system)."""
         times = [process.cpu_times() for process in self.processes]
         return sum(spent.user for spent in times), sum(spent.system for spent in times)
 
@@ -82,7 +84,7 @@ class Server:
 
 
 def floor_cpu_s_per_gb() -> float:
-    """What the kernel takes to put a GB into the page cache; the file is gone afterwards and its pages are free."""
+    """Returns the kernel's CPU seconds for a GB written to the page cache; the file is deleted afterwards."""
     piece = os.urandom(FLOOR_PIECE_BYTES)
     with tempfile.TemporaryFile(buffering=0) as file:
         before = os.times()
@@ -94,7 +96,7 @@ def floor_cpu_s_per_gb() -> float:
 
 @dataclass
 class Bench:
-    """One target and how much to send to it."""
+    """One target and the volume to send to it."""
 
     conf: dict[str, Any]
     server: Server
@@ -104,7 +106,7 @@ class Bench:
     metadata_version: str = field(default_factory=lambda: str(time.time_ns()))
 
     def topic(self, name: str) -> str:
-        """Makes a fresh topic and waits until each of its partitions has a leader."""
+        """Creates a topic and waits until each of its partitions has a leader."""
         topic = f"bench-{name}-{time.time_ns()}"
         admin = AdminClient(self.conf)
         made = admin.create_topics([NewTopic(topic, PARTITIONS, self.replication_factor)])
@@ -118,7 +120,7 @@ class Bench:
         raise SystemExit(f"{topic} got no leaders in 30 s")
 
     def drop(self, topic: str) -> None:
-        """What was written is not needed any more; its memory serves the next load."""
+        """Deletes the topic, which frees its memory for the next load."""
         admin = AdminClient(self.conf)
         admin.delete_topics([topic])[topic].result(30)
 
@@ -143,7 +145,7 @@ class Bench:
 
         began = time.monotonic()
         for index in range(records):
-            # Whole runs go to one partition, so that librdkafka fills its batches; a sample reports its delivery.
+            # Runs of records go to one partition, so that librdkafka fills its batches; a sample reports its delivery.
             report = on_delivery if index % 997 == 0 else None
             while True:
                 try:
@@ -182,10 +184,10 @@ class Bench:
         return read, took
 
     def measure(self, work: Callable[[], tuple[int, float]], record_bytes: int) -> dict[str, Any]:
-        """Runs `work` once and states the server's CPU for it."""
+        """Runs `work` once; returns its figures with the server's CPU time."""
         user_before, system_before = self.server.cpu_s()
         records, took = work()
-        time.sleep(0.3)  # what the server still does for these records (acks, ticks) belongs to them
+        time.sleep(0.3)  # later work of the server for these records (acks, ticks) belongs to them
         user, system = self.server.cpu_s()
         payload_gb = records * record_bytes / 1e9
         cpu_s = user - user_before + system - system_before
@@ -199,7 +201,7 @@ class Bench:
         }
 
     def latency(self, topic: str, rate: int = 1_000, seconds: int = 10) -> dict[str, Any]:
-        """A paced producer and a consumer at the tail: send to acknowledgement, and send to receipt, in ms."""
+        """Measures a paced producer and a consumer at the tail: send to acknowledgement, and send to receipt, in ms."""
         acks: list[float] = []
         arrivals: list[float] = []
         done = threading.Event()
@@ -248,15 +250,15 @@ class Bench:
         }
 
     def warm_up(self) -> None:
-        """Connections, code and caches; nothing of it counts."""
+        """Establishes connections and fills caches; not counted."""
         topic = self.topic("warm")
         self.produce(topic, PRODUCE_LOADS["b"], int(0.6e9 * min(1.0, self.gb)))
         self.produce(topic, PRODUCE_LOADS["c"], int(0.3e9 * min(1.0, self.gb)))
         self.drop(topic)
 
     def run(self, names: list[str], prepare: Callable[[], None]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Every load once, each on a topic of its own that is dropped when nobody needs it any more. `prepare` is
-        called before those that write.
+        """Runs every load once, each on a topic of its own that is deleted after its last use. `prepare` is called
+        before the loads that write.
         """
         written: dict[str, tuple[str, int]] = {}
         for name in names:
@@ -282,7 +284,9 @@ Rounds = dict[str, list[dict[str, Any]]]
 
 
 def interleaved(benches: dict[str, Bench], names: list[str], rounds: int) -> dict[str, Rounds]:
-    """Every bench in turn, `rounds` times, so that a mood of the machine hits all alike: figures by bench and load."""
+    """Runs every bench in turn, `rounds` times, so that variations of the machine affect all; returns figures by bench
+    and load.
+    """
     result: dict[str, Rounds] = {target: {} for target in benches}
     for bench in benches.values():
         bench.warm_up()
@@ -296,7 +300,7 @@ def interleaved(benches: dict[str, Bench], names: list[str], rounds: int) -> dic
 
 
 def summary(name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The median run of a load, with the least and the most that a run cost."""
+    """Returns the median run of a load, with the least and the greatest cost of its runs."""
     key = cost_key(name)
     ordered = sorted(runs, key=lambda figures: figures[key])
     costs = {f"{key}_least": ordered[0][key], f"{key}_most": ordered[-1][key]}
@@ -304,7 +308,7 @@ def summary(name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def cost_key(name: str) -> str:
-    """Which figure of a load is its cost."""
+    """Returns the name of the figure that is the cost of a load."""
     return "server_cpu_s" if name == "latency" else "cpu_s_per_gb"
 
 

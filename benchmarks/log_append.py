@@ -1,12 +1,12 @@
-"""What an append and a read cost the broker, without sockets: microseconds of CPU a batch and CPU seconds a GB.
+"""Cost of an append and of a read to the broker, without sockets: microseconds of CPU per batch and CPU seconds per GB.
 
     python -m benchmarks.log_append [--directory D]
 
-Compiled modules are measured if they are there (`make native`), PENSTOCK_NATIVE=0 measures the plain ones. An append
-does not yield: what it costs is how long one batch holds the broker's loop.
+Compiled modules are measured if they exist (`make native`); PENSTOCK_NATIVE=0 measures the Python sources. An append
+does not yield: its cost is the time for which one batch blocks the broker's loop.
 
-Every row appends one kind of batch again and again through `Partition.append` and reports the least CPU time of several
-rounds. "write" is the bare `os.write` of the same bytes, measured the same way: the difference is what our code costs.
+Every row appends one kind of batch repeatedly through `Partition.append` and reports the least CPU time of several
+rounds. "write" is the bare `os.write` of the same bytes, measured the same way: the difference is the cost of our code.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ ROUNDS = 12
 ROUND_SECONDS = 0.02
 CALLS_BETWEEN_LOOKS = 8
 NOW_MS = 1_700_000_000_000
-CLIENT_OFFSET = bytes(8)  # a client always sends base offset 0; an append writes the real one over it
+CLIENT_OFFSET = bytes(8)  # a client always sends base offset 0; an append overwrites it with the real one
 
 
 def least_us(action: Callable[[], object]) -> float:
-    """The least CPU microseconds of one call, over several rounds: the machine is shared."""
+    """Returns the least CPU microseconds of one call over several rounds, because the machine is shared."""
     best = float("inf")
     for _ in range(ROUNDS):
         calls = 0
@@ -50,7 +50,7 @@ def least_us(action: Callable[[], object]) -> float:
 
 
 def batch_of(count: int, value_bytes: int, *, codec: int = 0, spread: bool = False, **fields: int) -> bytearray:
-    """A batch of `count` records of `value_bytes` (or, `spread`, of half to one and a half times that)."""
+    """Returns a batch of `count` records of `value_bytes` (with `spread`, of half to one and a half times that)."""
     source = random.Random(7)
     sizes = [source.randint(value_bytes // 2, value_bytes * 3 // 2) if spread else value_bytes for _ in range(count)]
     text = b'{"order":"%d","state":"paid","amount":12.50,"note":"' % source.randrange(10**9)
@@ -77,7 +77,9 @@ def bench_append(partition: Partition, label: str, batch: bytearray, payload_byt
 
 
 def bench_idempotent(partition: Partition, batch: bytearray) -> None:
-    """As the Java client and librdkafka send by default: a producer id and growing sequences; sealed anew each time."""
+    """Appends as the Java client and librdkafka do by default: a producer id and growing sequences; each batch is
+    sealed anew.
+    """
     from brokers.engine.records.batch import seal
 
     buffer = memoryview(batch)
@@ -120,7 +122,7 @@ def bench_reads(partition: Partition) -> None:
 
 
 def hop_one_by_one(data: bytes, count: int) -> None:
-    """What the hop would cost without looking for runs: the yardstick, as the prototype measured it."""
+    """Steps over the records one by one, without looking for runs: the reference cost, as in the prototype."""
     position = seen = 0
     end = len(data)
     while position < end:
@@ -152,7 +154,7 @@ def bench_walks() -> None:
 
 
 def bench_idle(table: PartitionTable, partitions: int) -> None:
-    """Making partitions, and what an idle one keeps in memory."""
+    """Measures the creation of partitions, and the memory of an idle one."""
     table.become_leader("warm.up", 0, bytes(16), 0, {}, now_ms=NOW_MS)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]

@@ -1,8 +1,8 @@
-"""Makes the machine's memory as it is where a broker has run for a while: full of files' pages.
+"""Fills the page cache, so that memory is in the state of a machine on which a broker has run for a while.
 
-A log that grows, or is read from the disk, takes pages. Where nothing is free they come from the page cache. Free ones
-of a virtual machine may have gone back to its host, and are fetched from there one fault at a time: on ours that costs
-eight times the CPU, takes the cores from everybody for milliseconds, and comes and goes with what ran before.
+A log that grows, or is read from the disk, needs pages. Where no memory is free, they come from the page cache. Free
+pages of a virtual machine may have been returned to its host, and are fetched from there one fault at a time: on our
+machine that costs eight times the CPU, occupies all cores for milliseconds, and depends on what ran before.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import psutil
 
 PIECE_BYTES: Final = 1_048_576
 STEP_BYTES: Final = 1_073_741_824
-# Memory is full when so small a share of what was read came from free memory: the rest are pages of others. What a
+# Memory is full when at most this share of what was read came from free memory; the rest replaced cached pages. The
+# memory that a kernel, or a container's limit, keeps free is not known beforehand.
 # kernel, or a container's limit, keeps free is not known beforehand.
 FREE_SHARE_MAX: Final = 0.1
-# As often as this the memory can be filled before pages are met that are still there.
+# Size of the file in memories: the number of fillings before cached pages of the file are met again.
 SIZE_IN_MEMORIES: Final = 50
 
 
 class Filler:
-    """A file without content, which takes memory and no disk. `fill` before each span that is measured."""
+    """A sparse file, which takes memory and no disk. `fill` is called before each measured span."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "filler"
@@ -32,7 +33,7 @@ class Filler:
             made.truncate(self._size_bytes)
 
     def fill(self) -> None:
-        """Reads on until that takes next to nothing of what is free. Raises OSError."""
+        """Reads on until reading takes almost no free memory. Raises OSError."""
         with self._path.open("rb", buffering=0) as opened:
             opened.seek(self._position)
             taken_bytes = STEP_BYTES

@@ -1,7 +1,7 @@
-"""The operator's pages of money with a year of invoices of many tenants: how long each takes, and each file.
+"""The operator's billing pages with a year of invoices of many tenants: response time of each page, and of each file.
 
-Rows are made by SQL as services write them: each tenant has twelve invoices of eight lines, every sixth of which is not
-paid, and an instance that moved bytes in each hour of the last thirty days.
+Rows are inserted by SQL as services write them: each tenant has twelve invoices of eight lines, every sixth of them
+unpaid, and an instance with traffic in each hour of the last thirty days.
 """
 
 from __future__ import annotations
@@ -84,18 +84,18 @@ PAGES = (
 
 
 def measure(product: Product, tenants: int) -> Iterator[dict[str, Any]]:
-    """A line for what there is, one for what the task takes, and one for each page."""
+    """Yields a line for the number of rows, one for the time of the task, and one for each page."""
     yield {"benchmark": "pages of money", "tenants": tenants, **run_in_shell(product, FILL.format(tenants=tenants))}
     yield {"benchmark": "margins of clusters", **run_in_shell(product, MARGINS)}
     opener, root = _signed_in(product)
-    # A page of the panel without any figures: what of the others is the frame's.
+    # A page of the panel without any figures: the part of the other pages' time that is due to the layout.
     yield {"benchmark": "the panel's frame", **_timed(opener, f"{root}/operator/password_change/", CALLS)}
     for name, calls in PAGES:
         yield {"benchmark": name, **_timed(opener, f"{root}/operator/billing/invoice/{name}", calls)}
 
 
 def _signed_in(product: Product) -> tuple[urllib.request.OpenerDirector, str]:
-    """As the operator that `manage.py up` made."""
+    """Signs in as the operator that `manage.py up` created; returns the opener and the root URL."""
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
     root = product.ready["console_url"].rstrip("/")
     page = opener.open(f"{root}/operator/login/").read().decode()
@@ -108,7 +108,7 @@ def _signed_in(product: Product) -> tuple[urllib.request.OpenerDirector, str]:
 
 
 def _timed(opener: urllib.request.OpenerDirector, address: str, calls: int) -> dict[str, float]:
-    """Until the last byte is there."""
+    """Returns the response times of a page, until its last byte."""
     took_ms = []
     for _ in range(calls):
         began = time.perf_counter()

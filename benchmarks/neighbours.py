@@ -1,10 +1,11 @@
-"""What a client feels of a neighbour that is held to its quota: acknowledgement latency alone and beside it, in turns.
+"""Effect of a client that is held to its quota on another client: acknowledgement latency alone and beside it, in
+turns.
 
   python -m benchmarks.neighbours --bootstrap HOST:PORT --topic T --client-id C --bytes-per-s N --record-bytes N \\
       --seconds S
 
-is one paced producer in a process of its own (clients of one process would share one interpreter and measure each
-other); it prints one JSON line of what was acknowledged, when, and after how long.
+is one paced producer in a process of its own (clients of one process would share one interpreter and affect each
+other); it prints one JSON line with the time, size and latency of each acknowledged record.
 """
 
 from __future__ import annotations
@@ -41,28 +42,30 @@ VICTIM_BYTES_PER_S, VICTIM_RECORD_BYTES = 100_000, 1_000
 LIMIT_BYTES_PER_S = 1_000_000
 OFFENCE = 10
 OFFENDER_RECORD_BYTES = 10_000
-# Connections are made and caches filled before anything counts.
+# Connections are made and caches filled in this time, which does not count.
 SETTLING_S = 2.0
-# Ends a paced producer before its time; it tells what it saw until then.
+# Signal that ends a paced producer early; it prints its figures until then.
 ENOUGH = signal.SIGTERM
 
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """What one paced producer saw. `acknowledged` holds (monotonic seconds, bytes, latency in ms) of each record."""
+    """The figures of one paced producer. `acknowledged` holds (monotonic seconds, bytes, latency in ms) of
+    each record.
+    """
 
     acknowledged: list[tuple[float, int, float]]
     errors: list[str]
     throttle_ms_max: int
 
     def latency_ms(self, share: float) -> float:
-        """A percentile of the records after the first seconds."""
+        """Returns a percentile of the latencies after the first seconds."""
         since = self.acknowledged[0][0] + SETTLING_S
         latencies = sorted(latency for at, _, latency in self.acknowledged if at >= since)
         return latencies[min(len(latencies) - 1, int(len(latencies) * share))]
 
     def bytes_per_s(self, after_s: float, until_s: float) -> float:
-        """Acknowledged bytes a second between two moments, counted from the first acknowledgement."""
+        """Returns acknowledged bytes per second between two times since the first acknowledgement."""
         began = self.acknowledged[0][0]
         return sum(size for at, size, _ in self.acknowledged if after_s <= at - began < until_s) / (until_s - after_s)
 
@@ -70,7 +73,7 @@ class Paced:
 def begin(
     bootstrap: str, *, topic: str, client_id: str, bytes_per_s: int, record_bytes: int, seconds: float
 ) -> subprocess.Popen[bytes]:
-    """A paced producer in a process of its own; `finish` waits for it."""
+    """Starts a paced producer in a process of its own; see `finish`."""
     return subprocess.Popen(
         [
             sys.executable, "-m", "benchmarks.neighbours",
@@ -82,7 +85,7 @@ def begin(
 
 
 def finish(process: subprocess.Popen[bytes]) -> Paced:
-    """Raises SystemExit when the producer did not come to its end."""
+    """Waits for the producer and returns its figures. Raises SystemExit if the process failed."""
     out, _ = process.communicate()
     if process.returncode:
         raise SystemExit(f"a paced producer ended with {process.returncode}")
@@ -92,8 +95,8 @@ def finish(process: subprocess.Popen[bytes]) -> Paced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans:
-    """What the victim saw: alone, beside a client that moves what the quota admits without being held, and beside one
-    that offers ten times its quota. What the last two differ by is due to the holding.
+    """The victim's figures: alone, beside a client that sends what the quota admits without being throttled, and beside
+    a client that offers ten times its quota. The difference of the last two is the effect of throttling.
     """
 
     alone: list[Paced] = field(default_factory=list)
@@ -102,7 +105,7 @@ class Spans:
     held: list[Paced] = field(default_factory=list)
 
     def take(self, bootstrap: str, seconds: float) -> None:
-        """One span of each."""
+        """Measures one span of each kind."""
         self.alone.append(finish(_victim(bootstrap, seconds)))
         other = _neighbour(bootstrap, "polite", LIMIT_BYTES_PER_S, seconds)
         self.polite.append(finish(_victim(bootstrap, seconds)))
@@ -127,8 +130,8 @@ class Spans:
 
 
 def measure(product: Product, peer: str | None, seconds: float, rounds: int = 3) -> Iterator[dict[str, Any]]:
-    """The figures of the product, and of another Kafka at `peer` (host:port, without authentication) in turn with it,
-    so that the machine's moods hit all.
+    """Yields the figures of the product, and of another Kafka at `peer` (host:port, without authentication) in turn
+    with it, so that variations of the machine affect both.
     """
     instance_id = product.create_instance(name="neighbours", bandwidth_mb_s=60, storage_gb=10)
     addresses = {"penstock": bootstrap_of(product.wait_running(instance_id))}
@@ -150,7 +153,7 @@ def measure(product: Product, peer: str | None, seconds: float, rounds: int = 3)
 
 
 def limit_client(bootstrap: str, client_id: str, bytes_per_s: int) -> None:
-    """Holds a client of any Kafka to a limit (AlterClientQuotas, which the client libraries do not speak)."""
+    """Sets a producer limit of a client of any Kafka (AlterClientQuotas, which the client libraries do not support)."""
     alteration = QuotaAlteration(
         entity=[QuotaEntity(entity_type="client-id", entity_name=client_id)],
         ops=[QuotaOperation(key="producer_byte_rate", value=float(bytes_per_s))],
@@ -180,7 +183,7 @@ def middle(figures: list[float]) -> float:
 
 
 class _Producer:
-    """Offers records at a rate and notes what became of them."""
+    """Offers records at a rate and records their outcome."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.given = given
@@ -209,8 +212,9 @@ class _Producer:
             self.found["errors"].append(str(error))  # what is given up at the end is purged, which is no error
 
     def _listen(self) -> None:
-        """Latencies end when somebody asks for them: a thread waits for nothing else. The client's clock for that has
-        milliseconds, and a loop of shorter polls would take a core from who is measured.
+        """Measures latencies with a thread that does nothing else: a latency ends when the client is polled. The
+        client's own latency clock has milliseconds, and a loop of shorter polls would occupy a core that the measured
+        client needs.
         """
         while not self.ended:
             self.producer.poll(0.1)

@@ -1,4 +1,4 @@
-"""What a page of a long list costs: 50 of very many instances, and 50 of an instance's topics, through the REST API."""
+"""Cost of a page of a long list through the REST API: 50 of very many instances, and 50 of an instance's topics."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks.product import CLONE, Product, bootstrap_of
 
 PAGE_ROWS = 50
-# Below the reads per minute that one token may make.
+# Fewer than the reads per minute that one token may make.
 PAGES_READ = 100
 TOPICS = 500
-BANDWIDTH_MB_S = 600  # a plan with so many partitions
+BANDWIDTH_MB_S = 600  # a plan with enough partitions
 BATCH_ROWS = 2_000
 
-# Rows that nobody works on: a failed instance has no brokers behind it and is listed all the same.
+# Rows that no worker processes: a failed instance has no brokers behind it, and is still listed.
 FILL = """
 from instances.models import Instance
 tenant = Instance.objects.get(pk={instance!r}).tenant
@@ -31,7 +31,7 @@ Instance.objects.bulk_create(rows, batch_size={batch})
 
 
 def measure(product: Product, count: int) -> dict[str, Any]:
-    """Milliseconds a page, walking through `count` instances and then through `TOPICS` topics of one instance."""
+    """Returns milliseconds per page, for `count` instances and then for `TOPICS` topics of one instance."""
     instance_id = product.create_instance(name="pages", bandwidth_mb_s=BANDWIDTH_MB_S, storage_gb=20)
     admin = AdminClient({"bootstrap.servers": bootstrap_of(product.wait_running(instance_id))})
     for made in admin.create_topics([NewTopic(f"topic-{number:05d}", 1, 1) for number in range(TOPICS)]).values():
@@ -51,7 +51,7 @@ def measure(product: Product, count: int) -> dict[str, Any]:
 
 
 def _walk(product: Product, path: str, name: str) -> dict[str, float]:
-    """The pages of a list one after the other, from the start again at the end of it."""
+    """Reads the pages of a list one after the other, and starts again after the last one."""
     took_ms: list[float] = []
     token = ""
     while len(took_ms) < PAGES_READ:

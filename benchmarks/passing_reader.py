@@ -1,12 +1,12 @@
-"""A reader of a whole log that costs its machine next to nothing: it looks at batch headers and lets records pass.
+"""A reader of a whole log that costs its machine almost nothing: it reads batch headers and discards the records.
 
   python -m benchmarks.passing_reader HOST:PORT --topic T --until OFFSET [--keep]
 
 A consumer usually has a machine of its own. Where it shares the broker's, bytes that this machine has not touched since
-the disk brought them are the dear ones, and whoever copies them first pays: several times what the broker spends on
-them, on the cores that a neighbour waits for. So the reader has the kernel drop the records (`MSG_TRUNC`, tcp(7)) as if
-they had left by a wire; with `--keep` it copies them as a consumer on the same machine would. One JSON line: when it
-began and ended (`time.monotonic`), and how many bytes came.
+they were read from the disk are expensive, and the first process that copies them pays: several times what the broker
+spends on them, on the cores that a neighbour waits for. The reader therefore has the kernel drop the records
+(`MSG_TRUNC`, tcp(7)) as if they had left by a network; with `--keep` it copies them as a consumer on the same machine
+would. It prints one JSON line: when it began and ended (`time.monotonic`), and the number of bytes received.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from brokers.engine.records import batch as layout
 
 FETCH_VERSION: Final = 11
 FETCH_BYTES: Final = 1_048_576
-# Correlation id, throttle time, error, session id, count, name's length; then, behind the name: count, index, error,
+# Correlation id, throttle time, error, session id, count, length of the name; then, after the name: count, index,
+# error, three offsets, count of transactions, preferred replica, size of the records.
 # three offsets, count of transactions, preferred replica, size of the records.
 _HEAD: Final = Struct(">i i h i i h")
 _PARTITION: Final = Struct(">i i h q q q i i i")
@@ -34,7 +35,7 @@ _SIZE: Final = Struct(">i")
 
 
 class Connection:
-    """What comes in, piece by piece, through a memory that is there already."""
+    """A connection that receives piece by piece into a preallocated buffer."""
 
     def __init__(self, sock: socket.socket, *, keep: bool) -> None:
         self._sock = sock
@@ -43,7 +44,7 @@ class Connection:
         self.received_bytes = 0
 
     def take(self, count: int) -> memoryview:
-        """So many bytes; good until the next call."""
+        """Returns the next `count` bytes; valid until the next call."""
         self._receive(count, 0)
         return self._buffer[:count]
 
@@ -61,7 +62,7 @@ class Connection:
 
 
 def fetch(topic: str, offset: int) -> bytes:
-    """A framed request for partition 0 from `offset`."""
+    """Returns a framed request for partition 0 from `offset`."""
     wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
     request = FetchRequest(
         replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=0, session_id=0,
@@ -72,8 +73,8 @@ def fetch(topic: str, offset: int) -> bytes:
 
 
 def next_offset(connection: Connection, topic: str, offset: int) -> int:
-    """Goes through one answer: the offset behind its last whole batch, or `offset` when it has none, as that to a
-    reader who was too fast.
+    """Reads one response; returns the offset after its last whole batch, or `offset` if it has none, as a reader gets
+    that is ahead of the producer.
     """
     (left_bytes,) = _SIZE.unpack(connection.take(_SIZE.size))
     head_bytes = _HEAD.size + len(topic) + _PARTITION.size
@@ -90,7 +91,7 @@ def next_offset(connection: Connection, topic: str, offset: int) -> int:
         left_bytes -= layout.HEADER_BYTES
         records_bytes = header.size_bytes - layout.HEADER_BYTES
         if records_bytes > left_bytes:
-            break  # cut where the answer was full
+            break  # truncated because the response was full
         connection.let_pass(records_bytes)
         left_bytes -= records_bytes
         offset = header.next_offset
@@ -99,7 +100,7 @@ def next_offset(connection: Connection, topic: str, offset: int) -> int:
 
 
 def read(bootstrap: str, topic: str, end_offset: int, *, keep: bool) -> dict[str, float]:
-    """From the start to `end_offset`."""
+    """Reads the log from its start to `end_offset`."""
     host, _, port = bootstrap.split(",")[0].rpartition(":")
     offset = 0
     with socket.create_connection((host, int(port))) as sock:

@@ -1,9 +1,9 @@
-"""Processor time of the pipeline's processes, Java included, on a product where nothing happens.
+"""CPU time of the pipeline's processes, Java included, on an idle product.
 
   python -m benchmarks.pipeline_at_rest [--minutes 5] [--http-port 21999 --port-base 22000]
 
 The product has its demo instance, with a topic (so that there are levels to report each minute), and no clients. It
-settles for a minute, and is then watched. One JSON line.
+settles for a minute, and is then measured. The output is one JSON line.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def make_topic(block: dict[str, Any]) -> None:
-    """A topic of the demo instance; `block` is what the product printed when it was ready."""
+    """Creates a topic of the demo instance; `block` is the content of the product's ready file."""
     request = urllib.request.Request(
         f"{block['api_url'].rstrip('/')}/instances/{block['instance']['id']}/topics",
         method="POST",
@@ -84,19 +84,21 @@ def make_topic(block: dict[str, Any]) -> None:
 
 
 def pipeline(supervisor: int) -> list[psutil.Process]:
-    """The processes of the pipeline's worker."""
+    """Returns the processes of the pipeline's worker."""
     children = psutil.Process(supervisor).children(recursive=True)
-    workers = [each for each in children if "pipeline@penstock" in each.cmdline()]
-    return list({each.pid: each for worker in workers for each in (worker, *worker.children(recursive=True))}.values())
+    workers = [process for process in children if "pipeline@penstock" in process.cmdline()]
+    return list(
+        {process.pid: process for worker in workers for process in (worker, *worker.children(recursive=True))}.values()
+    )
 
 
 def cpu_s(supervisor: int) -> float:
-    """Seconds that they took so far, those that ended included."""
-    found = 0.0
+    """Returns the CPU seconds of the pipeline so far, those of ended processes included."""
+    total_s = 0.0
     for process in pipeline(supervisor):
         times = process.cpu_times()
-        found += times.user + times.system + times.children_user + times.children_system
-    return found
+        total_s += times.user + times.system + times.children_user + times.children_system
+    return total_s
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Brokers that share one limit through a flow master, with the limiters, pools and paces that the brokers run.
+"""Brokers that share one limit through a flow master, with the limiters, pools and paces of the brokers.
 
 brokers = PooledBrokers(3, limit_bps=5_000_000, trip_ms=2)
-brokers.admit(0, size_bytes)      True if nothing was owed: the bytes are charged
-brokers.tick()                    5 ms pass, requests to the flow master are sent and answered
+brokers.admit(0, size_bytes)      True if there was no debt: the bytes are charged
+brokers.tick()                    5 ms pass; requests to the flow master are sent and answered
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SPAN_STEPS: Final = 10_000 // STEP_MS
 
 
 class PooledBrokers:
-    """Brokers of one instance that lead `leaders` partitions each; `trip_ms` passes until the flow master's answer."""
+    """Brokers of one instance that lead `leaders` partitions each; the flow master's response takes `trip_ms`."""
 
     def __init__(self, leaders: tuple[int, ...], limit_bps: int, trip_ms: int = 2) -> None:
         self.limit_bps, self.trip_ms, self.now_ms = limit_bps, trip_ms, 0
@@ -31,7 +31,7 @@ class PooledBrokers:
         self.ledger = PoolLedger()
         self.outboxes = [PoolOutbox() for _ in leaders]
         self.limiters = [self._limiter(part, outbox) for part, outbox in zip(self.parts, self.outboxes, strict=True)]
-        # Brokers that do not reach the flow master, and since when.
+        # Brokers that do not reach the flow master, with the time since when.
         self.silent: dict[int, int] = {}
         # Bytes admitted in each step, by broker.
         self.admitted: list[list[int]] = [[0] for _ in leaders]
@@ -46,7 +46,7 @@ class PooledBrokers:
         return limiter
 
     def admit(self, broker: int, size_bytes: int) -> bool:
-        """Charges a request if nothing is owed; returns whether it was admitted."""
+        """Charges a request if there is no debt; returns whether it was admitted."""
         limiter = self.limiters[broker]
         if limiter.debt_ms(self.now_ms):
             return False
@@ -72,10 +72,10 @@ class PooledBrokers:
         self._answers = [answer for answer in self._answers if answer[0] > self.now_ms]
 
     def between(self, begin_ms: int, end_ms: int) -> int:
-        """Bytes admitted by all brokers."""
+        """Returns the bytes admitted by all brokers between two times."""
         return sum(sum(steps[begin_ms // STEP_MS : end_ms // STEP_MS]) for steps in self.admitted)
 
     def most_over_10_s(self) -> int:
-        """Bytes of the ten seconds in which most was admitted."""
+        """Returns the admitted bytes of the ten seconds with the most bytes."""
         steps = [sum(step) for step in zip(*self.admitted, strict=True)]
         return max(sum(steps[at : at + SPAN_STEPS]) for at in range(max(1, len(steps) - SPAN_STEPS)))

@@ -1,9 +1,10 @@
-"""What it takes to be told one's position: OffsetFetch on three real brokers with three replicas, beside OffsetCommit.
+"""Cost of reading committed offsets: OffsetFetch on three real brokers with three replicas, beside OffsetCommit.
 
     python -m benchmarks.positions [--clients 1,16] [--seconds 5] [--groups 50]
 
-Each client has a connection of its own to its group's coordinator and asks again as soon as it is answered. The clients
-share one process, and that shares the cores with the brokers: times are an upper bound. CPU is that of all brokers.
+Each client has a connection of its own to its group's coordinator and sends the next request on each response. The
+clients share one process, which shares the cores with the brokers: times are an upper bound. CPU is that of all
+brokers.
 """
 
 from __future__ import annotations

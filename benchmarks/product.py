@@ -1,4 +1,4 @@
-"""The whole product, started for a benchmark in a state directory of its own, and the REST calls benchmarks need."""
+"""The whole product, started for a benchmark in a state directory of its own, and the REST calls of benchmarks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLONE = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A running product: where its state is, its ready block, how long it took, and the process that holds it all."""
+    """A running product: its state directory, its ready block, its start-up time, and its supervisor process."""
 
     state_dir: Path
     ready: dict[str, Any]
@@ -33,7 +33,7 @@ class Product:
     supervisor: psutil.Process
 
     def broker_pids(self) -> list[int]:
-        """Process ids of the broker engines, in order of broker id (the order of their settings files)."""
+        """Returns the process ids of the broker engines in order of broker id (the order of their settings files)."""
         result = []
         for process in self.supervisor.children(recursive=True):
             try:
@@ -45,7 +45,7 @@ class Product:
         return [pid for _, pid in sorted(result)]
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """One REST call as the demo tenant; raises `urllib.error.HTTPError` on a refusal."""
+        """Makes one REST call as the demo tenant; raises `urllib.error.HTTPError` on a refusal."""
         request = urllib.request.Request(
             self.ready["api_url"].rstrip("/") + path,
             method=method,
@@ -61,13 +61,13 @@ class Product:
         return json.loads(raw) if raw else {}
 
     def create_instance(self, **wanted: Any) -> str:
-        """Asks for an open instance, whose clients need neither user nor rule; returns its id without waiting."""
+        """Creates an open instance, whose clients need neither user nor rule; returns its id without waiting."""
         routes = [{"name": "open", "security": "plaintext"}]
         settings = {"allow_everyone_if_no_acl": True, **wanted.pop("settings", {})}
         return self.call("POST", "/instances", {"routes": routes, "settings": settings, **wanted})["resource_id"]
 
     def let_everybody_administer(self, instance_id: str) -> None:
-        """A rule by which clients may administer the instance: an open one has none of its own."""
+        """Creates a rule by which clients may administer the instance; an open instance has none by default."""
         rule = {"principal": "User:*", "operation": "all"}
         self.call("POST", f"/instances/{instance_id}/acls", rule | EVERYTHING_OF_THE_CLUSTER)
 
@@ -85,13 +85,13 @@ class Product:
 
 
 def bootstrap_of(instance: dict[str, Any]) -> str:
-    """The addresses of an instance's brokers, as clients take them."""
+    """Returns the addresses of an instance's brokers as a bootstrap string."""
     servers = instance["bootstrap_servers"]
     return servers if isinstance(servers, str) else ",".join(servers)
 
 
 def free_port(count: int = 1) -> int:
-    """The first of `count` neighbouring ports that are free on loopback."""
+    """Returns the first of `count` consecutive ports that are free on loopback."""
     for first in range(30_000, 60_000, max(count, 50)):
         sockets = []
         try:
@@ -110,7 +110,9 @@ def free_port(count: int = 1) -> int:
 
 @contextmanager
 def running(state_dir: Path, *, brokers: int = 3, instances: int = 200) -> Iterator[Product]:
-    """Starts `manage.py up` (room for `instances`), waits for the ready file, and stops it at the end."""
+    """Starts `manage.py up` (with ports for `instances`), waits for the ready file, and stops the product
+    at the end.
+    """
     ready_file, log = state_dir / "ready.json", state_dir / "up.log"
     state_dir.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
@@ -146,11 +148,11 @@ def running(state_dir: Path, *, brokers: int = 3, instances: int = 200) -> Itera
 
 
 def run_in_shell(product: Product, code: str) -> dict[str, Any]:
-    """What the code prints last, as JSON; it runs in `manage.py shell` of the product."""
+    """Runs the code in `manage.py shell` of the product; returns its last line of output as JSON."""
     done = subprocess.run(
         [sys.executable, str(CLONE / "manage.py"), "shell", "-v", "0", "-c", code],
         check=True, cwd=CLONE, stdout=subprocess.PIPE,
         env={**os.environ, "PENSTOCK_STATE_DIR": str(product.state_dir)},
     )  # fmt: skip
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result

@@ -1,4 +1,4 @@
-"""From the REST call to the first accepted produce, many times over; and how many instances live side by side."""
+"""Time from the REST call to the first accepted produce, repeated; and many instances side by side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST_PRODUCE_TIMEOUT_S = 60.0
 
 
 def first_produce(bootstrap: str, topic: str) -> None:
-    """Returns when one record is acknowledged; the topic is made on the way.
+    """Waits until one record is acknowledged; creates the topic on the way.
 
     Raises:
         SystemExit: no acknowledgement within `FIRST_PRODUCE_TIMEOUT_S`.
@@ -39,7 +39,9 @@ def first_produce(bootstrap: str, topic: str) -> None:
 
 
 def provision(product: Product, count: int) -> dict[str, Any]:
-    """Creates `count` instances one after the other; seconds from the call to running and to the first produce."""
+    """Creates `count` instances one after the other; returns seconds from the call to running and to the
+    first produce.
+    """
     running_s, produced_s = [], []
     for index in range(count):
         began = time.monotonic()
@@ -57,7 +59,7 @@ def provision(product: Product, count: int) -> dict[str, Any]:
 
 
 def crowd(product: Product, wanted: int, existing: int) -> dict[str, Any]:
-    """Grows to `wanted` instances, each with a topic of 3 partitions, then produces once more to every one of them."""
+    """Grows to `wanted` instances, each with a topic of 3 partitions, then produces once more to each of them."""
     before = _broker_rss_bytes(product)
     instances = []
     for index in range(wanted - existing):

@@ -1,11 +1,11 @@
-"""How exactly a byte limit is kept: what was admitted over 60 s and over each 10 s of them, and how long clients were
-made to wait, ours and another Kafka's under the same floods in turn.
+"""Accuracy of a byte limit: bytes admitted over 60 s and over each 10 s of them, and the throttle times of clients, of
+the product and of another Kafka under the same floods in turn.
 
 A cell is a number of clients that share one client id, the bytes of their batches, the limit, and the brokers that lead
-the topic's partitions. Time counts from the first answer, so the burst at the start is in. Where the clients could not
-offer the limit, the cell says so and counts for no median.
+the topic's partitions. Time counts from the first response, so the burst at the start is included. A cell whose clients
+could not offer the limit is marked and counts for no median.
 
-Clients of a cell flood, or the cell is one stock client that sends in a pattern (`benchmarks.stock_client`).
+The clients of a cell flood, or the cell is one stock client that sends in a pattern (`benchmarks.stock_client`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KB, MB = 1_000, 1_000_000
 WINDOW_S = 10
 QUIET_RESULT_SHARE = 0.9
 BANDWIDTH_MB_S_PER_BROKER = 600
-# Of cells that are flooded at once.
+# Bounds of the cells that are flooded at once.
 BESIDE_MB_S_MAX, BESIDE_MAX = 20.0, 8
 
 
@@ -62,7 +62,7 @@ SIZES = {"quick": (QUICK, 20), "patterns": (PATTERNS, 60), "whole": (WHOLE, 60)}
 
 
 def measure(product: Product, peer: str | None, size: str, brokers: int) -> Iterator[dict[str, Any] | str]:
-    """A line of figures for each cell and target, then the tables. Cells that need more brokers are left out."""
+    """Yields a line of figures for each cell and target, then the tables. Cells that need more brokers are left out."""
     cells, seconds = SIZES[size]
     instance_id = product.create_instance(
         name="accuracy", bandwidth_mb_s=BANDWIDTH_MB_S_PER_BROKER * brokers, storage_gb=100
@@ -88,7 +88,9 @@ def measure(product: Product, peer: str | None, size: str, brokers: int) -> Iter
 
 
 def groups_of(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Cells that are flooded at once: of one limit, so that none is a moment among others."""
+    """Returns groups of cells that are flooded at once: of equal limit, so that all of a group are equally long
+    throttled.
+    """
     groups: list[list[Cell]] = []
     for cell in sorted(cells, key=lambda cell: cell.limit_mb_s):
         last = groups[-1] if groups else []
@@ -119,7 +121,9 @@ def _begin(bootstrap: str, cell: Cell, topic: str, seconds: int) -> subprocess.P
 
 
 def figures_of(figures: dict[str, Any], cell: Cell, seconds: int) -> dict[str, Any]:
-    """Errors in percent of the limit; of spans, the median of their sizes and the one that is furthest off."""
+    """Returns errors in percent of the limit; of the 10 s spans, the median of the absolute errors and the largest
+    error.
+    """
     limit = cell.limit_mb_s * MB
     spans = [(flood.per_s(figures, at, at + WINDOW_S) / limit - 1) * 100 for at in range(0, seconds, WINDOW_S)]
     worst = max(spans, key=lambda error: abs(error))
@@ -136,7 +140,7 @@ def figures_of(figures: dict[str, Any], cell: Cell, seconds: int) -> dict[str, A
 
 
 def _make_topic(bootstrap: str, cell: Cell) -> str:
-    """A partition on each of so many brokers."""
+    """Creates a topic with one partition on each of the cell's brokers."""
     topic = f"accuracy-{cell.name}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, cell.brokers, 1)])[topic].result(30)
@@ -151,7 +155,7 @@ Results = dict[tuple[Cell, str], dict[str, Any]]
 
 
 def errors_table(result: Results, targets: Sequence[str], seconds: int) -> str:
-    """Medians by kind of load, number of brokers and limit, over clients and batches."""
+    """Returns medians by kind of load, number of brokers and limit, over clients and batches."""
     head = " | ".join(
         f"{target}: {seconds} s, median | worst | {WINDOW_S} s, median | worst" for target in map(title, targets)
     )
@@ -179,7 +183,7 @@ def _errors(counted: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def waits_table(result: Results, targets: Sequence[str]) -> str:
-    """Waits that clients of the same load are told of."""
+    """Returns the throttle times of the clients of each load."""
     head = " | ".join(f"{target}: waits | p50 | p99 | longest" for target in map(title, targets))
     lines = [
         f"| load | clients | batch, KB | limit, MB/s | brokers | {head} |",

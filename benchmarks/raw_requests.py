@@ -1,4 +1,6 @@
-"""Frames that floods send, and what their answers say: made once, and read at fixed places."""
+"""Frames that floods send, and readers of their responses: frames are built once, responses are read at
+fixed offsets.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from brokers.engine.records.builder import Record, build_batch
 
 Target = tuple[str, int]
 
-# The last versions whose answers have everything at a fixed place.
+# The last versions whose responses have every field at a fixed offset.
 PRODUCE, METADATA, CREATE, DELETE = 7, 8, 4, 3
 TIMEOUT_MS = 10_000
 LEADERS_S = 30
-# Of a batch of one record of so many bytes, what is not its value.
+# Bytes of a batch of one record that are not its value.
 BATCH_OVERHEAD_BYTES = 80
 API_VERSIONS = b"\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x01\xff\xff"
 
@@ -31,7 +33,7 @@ def _frame(api_key: ApiKey, version: int, client_id: str, message: Any) -> bytes
 
 
 def produce(client_id: str, topic: str, partition: int, batch_bytes: int) -> bytes:
-    """A batch of one record that weighs about so much, to be acknowledged by the leader."""
+    """Returns a produce of one record of about `batch_bytes`, to be acknowledged by the leader."""
     record = Record(time.time_ns() // 1_000_000, None, bytes(max(1, batch_bytes - BATCH_OVERHEAD_BYTES)))
     data = PartitionProduceData(index=partition, records=bytes(build_batch([record])))
     topics = [TopicProduceData(name=topic, partition_data=[data])]
@@ -40,7 +42,7 @@ def produce(client_id: str, topic: str, partition: int, batch_bytes: int) -> byt
 
 
 def metadata(client_id: str) -> bytes:
-    """Of all topics."""
+    """Returns a metadata request for all topics."""
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
     return _frame(ApiKey.METADATA, METADATA, client_id, request)
 
@@ -56,7 +58,9 @@ def delete_topic(client_id: str, name: str) -> bytes:
 
 
 def read_produced(topic: str) -> Callable[[bytes], tuple[int, int]]:
-    """Of an answer about one partition: correlation id, topics, the name, partitions, index, error, …, throttle."""
+    """Returns the reader of a produce response for one partition: correlation id, topics, the name, partitions, index,
+    error, …, throttle time.
+    """
     error_at = 4 + 4 + 2 + len(topic.encode()) + 4 + 4
 
     def read(answer: bytes) -> tuple[int, int]:
@@ -66,24 +70,24 @@ def read_produced(topic: str) -> Callable[[bytes], tuple[int, int]]:
 
 
 def read_throttled(answer: bytes) -> tuple[int, int]:
-    """No error of its own; the throttle time stands behind the correlation id."""
+    """Reads the throttle time after the correlation id; there is no error field."""
     return 0, int.from_bytes(answer[4:8], "big")
 
 
 def read_mutation(answer: bytes) -> tuple[int, int]:
-    """Of an answer about one topic: correlation id, throttle, topics, the name, its error."""
+    """Reads a response for one topic: correlation id, throttle time, topics, the name, its error."""
     name_bytes = int.from_bytes(answer[12:14], "big")
     error_at = 14 + name_bytes
     return int.from_bytes(answer[error_at : error_at + 2], "big", signed=True), int.from_bytes(answer[4:8], "big")
 
 
 def read_api_versions(answer: bytes) -> tuple[int, int]:
-    """In version 0: correlation id, error."""
+    """Reads an ApiVersions response of version 0: correlation id, error."""
     return int.from_bytes(answer[4:6], "big", signed=True), 0
 
 
 def ask(target: Target, api_key: ApiKey, version: int, message: Any) -> Any:
-    """One question over a connection of its own."""
+    """Sends one request over a connection of its own; returns the response."""
     with socket.create_connection(target, TIMEOUT_MS / 1000) as connection, connection.makefile("rb") as answers:
         connection.sendall(_frame(api_key, version, "benchmark", message))
         answer = answers.read(int.from_bytes(answers.read(4), "big"))
@@ -92,7 +96,7 @@ def ask(target: Target, api_key: ApiKey, version: int, message: Any) -> Any:
 
 
 def leaders_of(target: Target, topic: str) -> list[Target]:
-    """Where the leader of each partition is, by its number. Waits until there is one."""
+    """Waits until all partitions have leaders; returns the leaders' addresses by partition number."""
     deadline_s = time.monotonic() + LEADERS_S
     while time.monotonic() < deadline_s:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)

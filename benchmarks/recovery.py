@@ -1,10 +1,10 @@
-"""How long a start takes: after a clean stop, after a crash, and after one before which nothing had been flushed.
+"""Time of a broker's start: after a clean stop, after a crash, and after a crash with nothing flushed.
 
     python -m benchmarks.recovery [--gb 2] [--directory D] [--partitions 4] [--batches "15 KB,1 KB"] [--cold]
 
 Each start is a process of its own that loads the log directory as the broker does. The files lie in the page cache when
-memory allows; `--uncached` asks the kernel to forget them first. Segments are full ones of 1 GB: after a crash those
-before the recovery point are believed, as Apache Kafka does.
+memory allows; `--uncached` asks the kernel to drop them first. Segments are full ones of 1 GB: after a crash those
+before the recovery point are trusted, as in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from brokers.engine.storage.directories import CLEAN_SHUTDOWN_FILE
 NOW_MS: Final = 1_700_000_000_000
 TOPIC: Final = "bench"
 VALUE_BYTES: Final = 1_000
-# Batches as one busy client sends them, and as many small clients do.
+# Records per batch, as sent by one busy client, and by many small clients.
 BATCH_SIZES: Final = {"15 KB": 15, "1 KB": 1}
 
 
@@ -36,7 +36,7 @@ def open_table(directory: Path) -> PartitionTable:
 
 
 def build(directory: Path, size_bytes: int, partitions: int, records: int) -> None:
-    """Logs of `size_bytes` altogether, flushed and stopped cleanly."""
+    """Writes logs of `size_bytes` in total, flushed and stopped cleanly."""
     table = open_table(directory)
     table.recover(NOW_MS)
     value = random.Random(7).randbytes(VALUE_BYTES)
@@ -50,7 +50,7 @@ def build(directory: Path, size_bytes: int, partitions: int, records: int) -> No
 
 
 def start(directory: Path, *, uncached: bool) -> str:
-    """One start in a process of its own; its line."""
+    """Runs one start in a process of its own; returns its line of output."""
     if uncached:
         for file in (path for path in directory.rglob("*") if path.is_file()):
             with file.open("rb+") as opened:
@@ -61,7 +61,9 @@ def start(directory: Path, *, uncached: bool) -> str:
 
 
 def load(directory: Path) -> None:
-    """What the process of a start does. It ends without a clean stop, and puts the marker back if there was one."""
+    """Runs in the process of a start. It ends without a clean stop, and restores the marker of a clean stop if there
+    was one.
+    """
     clean = (directory / CLEAN_SHUTDOWN_FILE).exists()
     table = open_table(directory)
     begun, cpu = time.perf_counter(), time.process_time()
@@ -73,7 +75,7 @@ def load(directory: Path) -> None:
 
 
 def measure(directory: Path, label: str, size_bytes: int, partitions: int, records: int, *, uncached: bool) -> None:
-    """Builds the logs and prints a line for each way to start on them."""
+    """Builds the logs and prints a line for each kind of start."""
     build(directory, size_bytes, partitions, records)
     segments = len(list(directory.rglob("*.log")))
     title = f"{size_bytes / 1e9:.1f} GB, {partitions} partitions of {segments} segments in all, batches of {label}"

@@ -1,10 +1,10 @@
-"""What three brokers together spend on records that all three hold before they are acknowledged (RF 3, acks=all).
+"""CPU time of three brokers for records that all three have stored before they are acknowledged (RF 3, acks=all).
 
   python -m benchmarks --only replication [--replicated-loads b,a,c,latency] [--gb 0.5]
                        [--peer HOST:PORT --peer-pids 1,2,3]
 
-The loads are those of `benchmarks.load`; each figure counts the leader, both followers, and the way between them. A
-peer's loads run in turn with ours, after one round that warms it up, and each load ends in a ratio line.
+The loads are those of `benchmarks.load`; each figure includes the leader, both followers, and the replication between
+them. A peer's loads run in turn with ours, after one round that warms it up, and each load ends in a ratio line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.product import Product, bootstrap_of
 
 REPLICAS = 3
 LOADS = "b,a,c,latency"
-# Far above what the machine can do: the limit is not what is measured.
+# Far above the throughput of the machine: the limit must not affect the figures.
 BANDWIDTH_MB_S = 1_800
 
 
@@ -34,7 +34,9 @@ def _bench(bootstrap: str, pids: list[int], gb: float) -> load.Bench:
 def measure(
     product: Product, *, gb: float, names: list[str], rounds: int, peer: str | None = None, peer_pids: list[int]
 ) -> Iterator[dict[str, Any]]:
-    """One line per target and load, and with a peer the ratio of ours to its. `peer_pids` are all of its brokers."""
+    """Yields one line per target and load, and with a peer the ratio of ours to its. `peer_pids` are all of its
+    brokers.
+    """
     pids = product.broker_pids()
     if len(pids) < REPLICAS:
         raise SystemExit(f"{REPLICAS} replicas take as many brokers, not {len(pids)}")

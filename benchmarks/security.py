@@ -1,13 +1,14 @@
-"""What users, rights and TLS cost a broker, and Apache Kafka beside it.
+"""Cost of users, rights and TLS to a broker, and to Apache Kafka beside it.
 
   python -m benchmarks.security [--gb 0.2] [--rounds 3] [--only b,d]
                                 [--kafka HOST:PORT --kafka-tls HOST:PORT --kafka-ca FILE --kafka-pids 1]
 
-One broker with four instances: plaintext, users, TLS, users behind TLS; those with users have 200 access control
-entries besides. The loads of `benchmarks.load` run at each in turn, every other round in the opposite order, so that a
-mood of the machine hits all alike; memory is not filled before them. What one costs beside another is the ratio of the
-two in each round: its median, and between which it lies. Apache Kafka needs a listener with TLS beside the open one (a
-PEM keystore is the broker's own certificate file). Then the decisions alone, in this process: nanoseconds a produce.
+One broker has four instances: plaintext, users, TLS, and users over TLS; those with users have 200 access control
+entries besides. The loads of `benchmarks.load` run on each in turn, every other round in reverse order, so that
+variations of the machine affect all; memory is not filled before them. The relative cost is the ratio of two instances
+in each round: its median and range. Apache Kafka needs a listener with TLS beside the open one (a PEM keystore is the
+broker's own certificate file). Then the authorization decisions alone are measured in this process: nanoseconds per
+produce.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from tests.testkit.users import added, alter
 
 SECURITIES: Final = ("plaintext", "sasl_plaintext", "tls", "sasl_tls")
 USER, PASSWORD = "bench", "bench-secret"
-# More take longer to make, and no longer to ask.
+# More entries take longer to create, and no longer to evaluate.
 OTHERS: Final = 200
 REPEATED: Final = 20_000
 RATIOS: Final = (("sasl_plaintext", "plaintext"), ("sasl_tls", "tls"), ("tls", "plaintext"), ("tls", "kafka tls"))
@@ -69,7 +70,7 @@ def settings_of(instance: TestInstance, security: str, ca_file: str) -> dict[str
 
 
 def with_rights(cluster: EngineCluster, instance: TestInstance, conf: dict[str, Any]) -> None:
-    """A user and, beside what lets it in, entries about others."""
+    """Creates a user, the rule that admits it, and entries about other users."""
     alter(cluster, instance, added(USER, PASSWORD, instance_id=instance.id))
     let_everybody_administer(cluster, instance)
     entries = [_allowing(f"other-{number}", f"other-{number}-", "PREFIXED") for number in range(OTHERS)]
@@ -79,7 +80,7 @@ def with_rights(cluster: EngineCluster, instance: TestInstance, conf: dict[str, 
 
 
 def _allowing(user: str, topic: str, pattern_type: str) -> admin.AclBinding:
-    """Everything about these topics."""
+    """Returns an entry that allows a user every operation on these topics."""
     return admin.AclBinding(
         admin.ResourceType.TOPIC,
         topic,
@@ -92,7 +93,7 @@ def _allowing(user: str, topic: str, pattern_type: str) -> admin.AclBinding:
 
 
 def negotiated(bootstrap: str, ca_file: str) -> str:
-    """Version and cipher that a client is given who offers all."""
+    """Returns the TLS version and cipher that a client with default settings negotiates."""
     host, _, port = bootstrap.split(",")[0].rpartition(":")
     context = ssl.create_default_context(cafile=ca_file)
     with socket.create_connection((host, int(port))) as plain, context.wrap_socket(plain, server_hostname=HOST) as made:
@@ -141,14 +142,14 @@ def measure(given: argparse.Namespace, home: Path) -> None:
 
 
 def spread_of(ratios: list[float]) -> dict[str, float]:
-    """Of what the two of each round cost."""
+    """Returns the median and range of the cost ratios of the rounds."""
     ordered = sorted(ratios)
     named = {"median": statistics.median(ordered), "least": ordered[0], "most": ordered[-1]}
     return {"rounds": len(ordered), **{name: round(ratio, 3) for name, ratio in named.items()}}
 
 
 def in_turn(benches: dict[str, load.Bench], names: list[str], rounds: int) -> dict[str, load.Rounds]:
-    """As `load.interleaved`, without taking the memory of others, there and back."""
+    """Runs as `load.interleaved`, but without filling memory, and in reverse order every other round."""
     result: dict[str, load.Rounds] = {target: {} for target in benches}
     for bench in benches.values():
         bench.warm_up()
@@ -160,7 +161,9 @@ def in_turn(benches: dict[str, load.Bench], names: list[str], rounds: int) -> di
 
 
 def decisions() -> None:
-    """A produce looks its topic up in what was decided for it and the cluster's image; that is decided once."""
+    """Measures the authorization of a produce, which looks the topic up in the cached decisions and in the cluster's
+    image; the decision itself is made once.
+    """
     documents = {}
     for number in range(ENTRIES_MAX):
         pattern = ResourcePattern(ResourceType.TOPIC, f"other-{number}", PatternType.PREFIXED)

@@ -1,13 +1,13 @@
-"""How well bandwidth is shared out over brokers: `python -m benchmarks.sharing`.
+"""Quality of bandwidth sharing over brokers, simulated: `python -m benchmarks.sharing`.
 
 Simulates an instance under each policy (`quotas.policies`) with the real limiter and prints a table; `--write` draws it
-as SVG. The same seed prints the same figures. What the policies cost is measured for 1,000 instances.
+as SVG. The same seed prints the same figures. The cost of the policies is measured for 1,000 instances.
 
-* Utilisation: of what could have passed (the lesser of what is wanted and what was bought), the part that did.
-* Overshoot: the most that passed in any ten seconds, of what was bought.
-* Converged: how long after a change the first second begins in which 95 % of what could have passed did; the median.
-* Fairness: Jain's index of what brokers got of their fair part, which is everybody's wish, by the same level for each
-  partition where that is too much.
+* Utilisation: the part that passed of what could have passed (the lesser of the demand and the instance's bandwidth).
+* Overshoot: the most that passed in any ten seconds, relative to the instance's bandwidth.
+* Converged: time after a change until the first second in which 95 % of what could have passed did; the median.
+* Fairness: Jain's index of the brokers' bandwidth relative to their fair share, which is their demand, or the same
+  level for each partition where the demand is too high.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ REPORT_LINE: Final = struct.Struct(">b12sbbqqqqq")
 
 
 def passed(world: World) -> list[int]:
-    """Bytes of all brokers in each step."""
+    """Returns the bytes of all brokers in each step."""
     return [sum(step) for step in zip(*(broker.admitted for broker in world.brokers), strict=True)]
 
 
 def wanted(scenario: Scenario) -> list[tuple[int, ...]]:
-    """What is wanted in each step, in bytes/s by broker."""
+    """Returns the demand in each step, in bytes/s by broker."""
     phases = scenario.phases()
     result, phase = [], 0
     for now_ms in range(0, scenario.length_ms, STEP_MS):
@@ -54,7 +54,7 @@ def wanted(scenario: Scenario) -> list[tuple[int, ...]]:
 
 
 def possible(scenario: Scenario) -> list[float]:
-    """Bytes that could have passed in each step."""
+    """Returns the bytes that could have passed in each step."""
     return [min(sum(wants), scenario.bought_bps) * STEP_MS / 1000 for wants in wanted(scenario)]
 
 
@@ -65,7 +65,7 @@ def overshoot(world: World) -> float:
 
 
 def converged_s(world: World) -> float | None:
-    """None: not after half of the changes."""
+    """Returns the median time to converge, or None if it did not converge after half of the changes."""
     steps, could, took = passed(world), possible(world.scenario), []
     for begin_ms, end_ms, wants in world.scenario.phases():
         if not any(wants):
@@ -91,7 +91,7 @@ def fairness(world: World) -> float:
 
 
 def fair_shares(bought_bps: float, leaders: Sequence[int], wants: Sequence[int]) -> list[float]:
-    """Everybody's wish, by the same level for each partition where that is too much."""
+    """Returns each broker's demand, limited to the same level for each partition where the total is too high."""
     shares, left, partitions = [0.0] * len(wants), float(bought_bps), sum(leaders)
     for broker in sorted(range(len(wants)), key=lambda id: wants[id] / leaders[id]):
         shares[broker] = min(float(wants[broker]), left * leaders[broker] / partitions)
@@ -121,7 +121,7 @@ def runs(seed: int) -> Iterator[World]:
 
 
 def cost(policy: Policy, brokers: int = 3, instances: int = INSTANCES) -> dict[str, Any]:
-    """CPU time of one interval: both directions of each instance."""
+    """Returns the CPU time of one interval for both directions of each instance."""
     random = Random(SEED)
     cases = [
         [Demand(random.randrange(1, 4), flow, flow * random.randrange(1, 4)) for flow in _flows(random, brokers)]
@@ -154,7 +154,7 @@ def measure(seed: int = SEED) -> Iterator[dict[str, Any] | str]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """As Markdown: a row for each scenario, utilisation, overshoot, convergence and fairness of each policy."""
+    """Returns a Markdown table: a row per scenario; utilisation, overshoot, convergence and fairness of each policy."""
     lines = [
         "| scenario | " + " | ".join(POLICIES) + " |",
         "|---|" + "---|" * len(POLICIES),

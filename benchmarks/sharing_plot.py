@@ -1,5 +1,5 @@
-"""Draws what `benchmarks.sharing` finds as one SVG, legible on light and dark pages. Policies differ in colour, and
-lines in their dashes too.
+"""Draws the results of `benchmarks.sharing` as one SVG, legible on light and dark pages. Policies differ in colour, and
+lines also in their dashes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def per_second(steps: Sequence[int], steps_per_second: int) -> list[int]:
 
 
 def svg(rows: Sequence[Mapping[str, Any]], curves: Mapping[str, Sequence[int]], bought_bps: int) -> str:
-    """`rows` as `benchmarks.sharing.figures`; `curves`: bytes in each second of the moving hot spot, by policy."""
+    """Returns the SVG. `rows` are as in `benchmarks.sharing.figures`; `curves` holds the bytes in each second of the
+    moving hot spot, by policy.
+    """
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         'aria-label="Utilisation of bandwidth by policy and scenario, and over time with a moving hot spot">',

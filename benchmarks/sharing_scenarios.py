@@ -1,5 +1,5 @@
-"""What clients of a simulated instance want, for `benchmarks.sharing`. Three brokers lead a partition each; 20 MB/s are
-bought.
+"""Demand of the clients of a simulated instance, for `benchmarks.sharing`. Three brokers lead one partition each; the
+instance's bandwidth is 20 MB/s.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def hot() -> Scenario:
 
 
 def moving(seed: int) -> Scenario:
-    """The hot partition is another one every ten seconds, at any moment between two reports."""
+    """The hot partition changes every ten seconds, at a random time between two reports."""
     random = Random(seed)
     moments = [0, *(moment + random.randrange(1_000) for moment in range(MOVE_MS, LENGTH_MS - MOVE_MS + 1, MOVE_MS))]
     wants = [(40 * MB, 0, 0), (0, 40 * MB, 0), (0, 0, 40 * MB)]
@@ -44,7 +44,7 @@ def moving(seed: int) -> Scenario:
 
 
 def bursty(seed: int) -> Scenario:
-    """Each broker's clients want 30 MB/s for one to three seconds, after three to six of 1 MB/s."""
+    """Each broker's clients demand 30 MB/s for one to three seconds, after three to six seconds of 1 MB/s."""
     random = Random(seed + 1)
     edges: list[tuple[int, int, int]] = []
     for broker in range(3):
@@ -63,7 +63,7 @@ def bursty(seed: int) -> Scenario:
 
 
 def noisy(seed: int) -> Scenario:
-    """Each second's demand is between half and twice the mean; the means are 9, 6 and 3 MB/s."""
+    """The demand of each second is between half and twice the mean; the means are 9, 6 and 3 MB/s."""
     random = Random(seed + 2)
     means = (9 * MB, 6 * MB, 3 * MB)
     return Scenario(

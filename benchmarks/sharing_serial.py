@@ -1,7 +1,8 @@
 """Simulates clients that send one request at a time: `python -m benchmarks.sharing_serial`.
 
-It runs the limiters, pools and paces of the brokers, for requests of 1 KB to 1 MB under limits of 0.05 to 50
-MB/s on three brokers: part of the limit that passed after the first three seconds, and the most in any ten seconds.
+The simulation runs the limiters, pools and paces of the brokers, for requests of 1 KB to 1 MB under limits of 0.05 to
+50 MB/s on three brokers: the part of the limit that passed after the first three seconds, and the most in any ten
+seconds.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ BROKERS: Final = 3
 SHAPES: Final = ("one key", "in turn", "at random", "moving", "first burst", "in turn after one", "all at once")
 SIZES: Final = (KB, 20 * KB, 100 * KB, MB)
 LIMITS: Final = (50 * KB, 500 * KB, 5 * MB, 50 * MB)
-# Requests a second beyond which a simulation only takes longer.
+# Requests per second beyond which a simulation only takes longer.
 RATE_MAX: Final = 1_000
 BEGIN_MS: Final = 3_000
 LENGTH_MS: Final = 23_000
-# A large request under a small limit is seen this often at least.
+# The least number of large requests under a small limit in a simulation.
 REQUESTS_MIN: Final = 20
 
 
 class Outcome(NamedTuple):
-    """Figures of one case; `got` and `most` are parts of the limit, `over_requests` is what the fullest ten seconds had
-    too much, in requests.
+    """Figures of one case; `got` and `most` are parts of the limit, `over_requests` is the excess of the fullest ten
+    seconds, in requests.
     """
 
     shape: str
@@ -48,7 +49,7 @@ def cases() -> Iterator[tuple[str, int, int]]:
 
 
 def targets(shape: str, number: int, now_ms: int, dice: Random) -> tuple[int, ...]:
-    """Brokers to which the next request may go."""
+    """Returns the brokers to which the next request may go."""
     match shape:
         case "in turn":
             return (number % BROKERS,)
@@ -66,7 +67,7 @@ def targets(shape: str, number: int, now_ms: int, dice: Random) -> tuple[int, ..
 
 
 def run(shape: str, size_bytes: int, limit_bps: int, trip_ms: int = 2, seed: int = 1) -> Outcome:
-    """One client, or one for each broker, that sends as soon as it is let."""
+    """Simulates one client, or one for each broker, that sends as soon as it is admitted."""
     brokers, dice, number = PooledBrokers((1,) * BROKERS, limit_bps, trip_ms), Random(seed), 0
     length_ms = max(LENGTH_MS, REQUESTS_MIN * size_bytes * 1000 // limit_bps)
     length_ms -= length_ms % 100
@@ -85,7 +86,7 @@ def run(shape: str, size_bytes: int, limit_bps: int, trip_ms: int = 2, seed: int
 
 
 def measure() -> Iterator[dict[str, Any] | str]:
-    """A line for each shape: the least that passed and the most that was too much, over all sizes and limits."""
+    """Yields a line for each shape: the least that passed and the greatest excess, over all sizes and limits."""
     outcomes = [run(*case) for case in cases()]
     lines = ["| one request at a time | least of the limit | most in 10 s, small requests |", "|---|---|---|"]
     for shape in SHAPES:

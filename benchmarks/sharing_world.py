@@ -1,8 +1,8 @@
-"""A simulated instance for `benchmarks.sharing`: its brokers hold clients back with the real limiter, and share out
-what was bought by a policy. Under `adaptive` they pool it (`benchmarks.pooled_world`).
+"""A simulated instance for `benchmarks.sharing`: its brokers throttle clients with the real limiter, and share the
+instance's bandwidth by a policy. Under `adaptive` they pool it (`benchmarks.pooled_world`).
 
-Clients are closed loops: each sends a request at its own speed, waits as long as it is told to, and sends the next one.
-Everything is drawn from seeds; times are milliseconds of a simulated clock.
+Clients are closed loops: each sends a request at its own speed, waits for the throttle time, and sends the next
+request. Everything is drawn from seeds; times are milliseconds of a simulated clock.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from quotas.policies import Policy, share_out, share_out_among
 from quotas.rates import Rate
 
 REPORT_MS: Final = 1_000
-# A broker that is not answered for so many reports uses its part by partitions, if that is less (CKA-35).
+# A broker without a response to this many reports uses its part by partitions, if that is less (CKA-35).
 UNANSWERED_MAX: Final = 3
-# What is wanted is estimated at so many times what was moved, at most.
+# The greatest ratio of the estimated demand to the admitted bytes.
 WANTED_FACTOR_MAX: Final = 16
 # Admitted bytes are counted in steps of this length.
 STEP_MS: Final = 100
@@ -32,8 +32,10 @@ STEP_MS: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """`changes`: from which moment on the clients of each broker want how much, together. `silent`: a broker, and from
-    when until when it neither reports nor is answered.
+    """Demand and shape of a simulated instance.
+
+    `changes`: the demand of the clients of each broker in total, by the time from which it applies. `silent`: a broker,
+    and the period in which it neither reports nor gets a response.
     """
 
     name: str
@@ -46,7 +48,7 @@ class Scenario:
     silent: tuple[int, int, int] | None = None
 
     def phases(self) -> list[tuple[int, int, tuple[int, ...]]]:
-        """From when until when, and what is wanted then."""
+        """Returns the phases: begin, end, and the demand between them."""
         ends = [*self.changes, (self.length_ms, ())]
         return [(begin_ms, end_ms, wants) for (begin_ms, wants), (end_ms, _) in pairwise(ends)]
 
@@ -55,7 +57,7 @@ class Scenario:
 
 
 class Broker:
-    """One instance's limiter for one direction, as `brokers.engine.throttling` charges it."""
+    """One instance's limiter for one direction, as charged by `brokers.engine.throttling`."""
 
     def __init__(self, share_bps: int, length_ms: int) -> None:
         self.share_bps = share_bps
@@ -66,7 +68,7 @@ class Broker:
         self._waited_ms, self._waits_until_ms = 0, 0
 
     def admit(self, amount: int, now_ms: int) -> int:
-        """How long the client has to wait."""
+        """Charges a request; returns the time that the client has to wait."""
         self._admitted_bytes += amount
         self.admitted[min(now_ms // STEP_MS, len(self.admitted) - 1)] += amount
         delay_ms = max(
@@ -86,8 +88,8 @@ class Broker:
         self.share_bps = share_bps
 
     def report(self, leaders: int, interval_ms: int, now_ms: int, error: float) -> Demand:
-        """What was admitted since the last report; and an estimate of what was wanted, from the time in which anybody
-        waited. Whoever waits uses its share, though a large request may be paid for over several intervals.
+        """Returns the bytes admitted since the last report, and an estimate of the demand from the time in which any
+        client waited. A waiting client uses its share, although a large request may be paid for over several intervals.
         """
         admitted_bps = (self._admitted_bytes - self._reported_bytes) * 1000 // interval_ms
         ahead_ms = max(0, self._waits_until_ms - now_ms)
@@ -109,7 +111,9 @@ class Client:
 
 @dataclass(slots=True)
 class World:
-    """One run of a scenario. Who waits does so to the end, though a share is raised meanwhile."""
+    """One run of a scenario. A waiting client waits to the end of its throttle time, even if a share is raised
+    meanwhile.
+    """
 
     scenario: Scenario
     policy: Policy
@@ -166,7 +170,7 @@ class World:
                 pooled.silent.pop(id, None)
 
     def _try(self, pooled: PooledBrokers, number: int, at_ms: float) -> None:
-        """A request arrives, or has waited: it is admitted, or waits on behind those that came before it."""
+        """Handles a request that arrives or has waited: it is admitted, or waits again behind earlier requests."""
         client = self._clients[number]
         if pooled.admit(client.broker, self.scenario.request_bytes):
             client.starts_ms, client.left_bytes = at_ms, self.scenario.request_bytes
@@ -185,7 +189,7 @@ class World:
         self._schedule(number)
 
     def _schedule(self, number: int) -> None:
-        """The client's request arrives when it was sent at the speed of each moment."""
+        """Schedules the arrival of the client's request, at the speed of each phase."""
         client = self._clients[number]
         left_bytes = client.left_bytes
         for begin_ms, end_ms, wants in self._phases:

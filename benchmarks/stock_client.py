@@ -1,14 +1,14 @@
-"""One stock client (confluent-kafka) that sends in a pattern in which a shared limit is easily missed.
+"""One stock client (confluent-kafka) that sends in a pattern under which a shared limit is difficult to enforce.
 
   python -m benchmarks.stock_client --bootstrap HOST:PORT --kind serial --client-id C --topic T --batch-bytes N \\
       --limit BYTES_PER_S --seconds 60
 
 prints one JSON line at its end, as `benchmarks.flood` does. Each record is a batch and a request of its own.
 
-  serial       one record after the other, each waited for, in turn over all partitions, after a spell on one of them
-  first-burst  several seconds' worth of the limit at once after a time of nothing; so much is on its way from then on
+  serial       one record after the other, each awaited, in turn over all partitions, after a period on one of them
+  first-burst  several seconds' worth of the limit at once after an idle period; as much is in flight from then on
 
-Time counts from the end of the spell, or from the first record of the burst. The spell itself is not counted.
+Time counts from the end of that period, or from the first record of the burst. The period itself is not counted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GIVEN_UP: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 
 class StockClient:
-    """A producer, and the tally of what was acknowledged to it."""
+    """A producer, and the tally of its acknowledged records."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.tally = Tally()
@@ -60,7 +60,7 @@ class StockClient:
         self._partitions = len(self._producer.list_topics(given.topic, FLUSH_S).topics[given.topic].partitions)
 
     def run(self) -> Tally:
-        """Sends until the time is over; what is on its way then is given up and not counted."""
+        """Sends until the time is over; records in flight at that time are dropped and not counted."""
         if self._given.kind == SERIAL:
             self._serial()
         else:
@@ -93,11 +93,11 @@ class StockClient:
             self._producer.poll(POLL_S)
 
     def _records_of(self, seconds: int) -> int:
-        """Records that are worth so many seconds of the limit."""
+        """Returns the number of records worth `seconds` seconds of the limit."""
         return max(1, seconds * int(self._given.limit) // self._weight)
 
     def _begin(self) -> float:
-        """Drops what was counted so far; returns when the time is over."""
+        """Resets the tally; returns when the time is over."""
         began_s = time.monotonic()
         self.tally = Tally(began_s)
         return began_s + float(self._given.seconds)
@@ -120,12 +120,12 @@ class StockClient:
             self.tally.note(time.monotonic(), self._weight, error.code() if error else 0, 0)
 
     def _throttled(self, event: Any) -> None:
-        """Notes a wait that the broker told of; the client also tells when waits are over, as a wait of 0."""
+        """Records a throttle time; the client also reports the end of throttling, as a time of 0."""
         if event.throttle_time:
             self.tally.throttles_ms.append(round(event.throttle_time * 1000))
 
     def _failed(self, error: Any) -> None:
-        """Notes a lost connection, or another trouble by its code; the client itself tries again."""
+        """Records a lost connection, or another error by its code; the client itself retries."""
         if error.code() == KafkaError._TRANSPORT:
             self.tally.lost += 1
         else:
@@ -133,7 +133,7 @@ class StockClient:
 
 
 def main() -> None:
-    """Runs one client and prints what it saw."""
+    """Runs one client and prints its figures."""
     parser = argparse.ArgumentParser(prog="benchmarks.stock_client", description="One stock client.")
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--kind", choices=KINDS, required=True)

@@ -1,12 +1,12 @@
-"""Throughput of the pipeline in usage records a second: from the topic to minutes, counters and the lake.
+"""Throughput of the pipeline in usage records per second: from the topic to minutes, counters and the lake.
 
   python -m benchmarks.usage_records [--records 2000000] [--rounds 3] [--name-chars 8] [--spark-from-records 0]
 
-Three brokers have the topic, written beforehand: their reports of two thousand counters each, every ten
-seconds. The product gives database, lake and settings, and its own pipeline has next to nothing to do. Each round reads
-all of it as another cluster. One JSON line a round: seconds from the first run's begin to the last one's commit on all
-processors, those of the processor that Python and Java took together, and whether the bytes are exact. Spark runs
-already: its start is told apart. With `--spark-from-records` above the records none of it is Spark's.
+Three brokers hold the topic, written beforehand: their reports of two thousand counters each, every ten seconds. The
+product provides database, lake and settings, and its own pipeline is almost idle. Each round reads the whole topic as
+another cluster. One JSON line per round: seconds from the first run's begin to the last one's commit on all processors,
+CPU seconds of Python and Java together, and whether the bytes are exact. Spark is already running: its start is
+reported separately. With `--spark-from-records` above the number of records, Spark processes none of them.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Reports:
         self._counted: dict[tuple[int, int], int] = {}
 
     def write(self, records: int) -> int:
-        """Appends this many records; returns the bytes that they add to what was reported before."""
+        """Appends this many records; returns the bytes that they add to the bytes reported before."""
         added, of_round = 0, BROKERS * COUNTERS
         reports = -(-records // of_round)
         for number in range(reports):
@@ -166,7 +166,7 @@ def main() -> None:
 
 
 def _client_conf(bootstrap: str, login: dict[str, str]) -> dict[str, Any]:
-    """What opens the internal listener, without what consumers alone have."""
+    """Returns the settings of a client of the internal listener, without those of consumers only."""
     wanted = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", "bootstrap.servers")
     return {name: value for name, value in consumer_conf(bootstrap, login).items() if name in wanted}
 

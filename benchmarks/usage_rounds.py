@@ -1,10 +1,10 @@
-"""Processor time of one round of the usage pipeline, by how many records are new: none, twenty, a backlog.
+"""CPU time of one round of the usage pipeline, by the number of new records: none, twenty, a backlog.
 
   python -m benchmarks.usage_rounds [--sizes 0,20,2000,100000,1200000] [--repeats 3]
 
-Three brokers have the topic. The product gives database, lake and settings. One JSON line a round: seconds on the wall,
-CPU-seconds of the round's process with all its children (Java and Spark's Python workers), whether Java runs, and
-whether the bytes are exact. The first round of all is not counted: it imports modules. `--warm-spark` starts Spark
+Three brokers hold the topic. The product provides database, lake and settings. One JSON line per round: wall-clock
+seconds, CPU seconds of the round's process with all its children (Java and Spark's Python workers), whether Java runs,
+and whether the bytes are exact. The first round is not counted, because it imports modules. `--warm-spark` starts Spark
 beforehand.
 """
 
