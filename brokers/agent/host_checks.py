@@ -29,6 +29,8 @@ log = structlog.get_logger(__name__)
 
 SOCKET_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 OUTGOING_PORTS_FILE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+# A check that takes longer hangs, and ends with the process.
+END_WAIT_S: Final = 5.0
 _LISTENING: Final = "0A"
 _REASON_CHARS_MAX: Final = 200
 
@@ -58,6 +60,11 @@ class HostChecks:
         self._started_at_s, self._version = now_s, host.version
         self._thread = threading.Thread(target=self._check_apart, args=(host,), name="host-checks", daemon=True)
         self._thread.start()
+
+    def finish(self) -> None:
+        """Waits for a check that is under way, unless its machine does not answer."""
+        if self._thread is not None:
+            self._thread.join(END_WAIT_S)
 
     def _check_apart(self, host: Host) -> None:
         try:

@@ -159,6 +159,7 @@ class Agent:
             if not charge.process.wait(max(0.0, deadline_s - self._clock())):
                 charge.process.kill()
                 charge.process.wait(AGENT_STOP_TIMEOUT_S)
+        self._checks.finish()
         for broker_id, charge in self._charges.items():
             charge.process.forget()
             self._tell(broker_id, charge, ProcessState.STOPPED, process_pid=None)
