@@ -241,13 +241,13 @@ def _created(call: Call, name: str, created: CreatedTopic, validate_only: bool) 
         replication_factor=created.replication_factor,
         configs=[
             CreatableTopicConfigs(
-                name=setting.setting.name,
-                value=setting.value,
-                read_only=setting.setting.read_only,
-                config_source=int(setting.source),
+                name=described.setting.name,
+                value=described.value,
+                read_only=described.setting.read_only,
+                config_source=int(described.source),
                 is_sensitive=False,
             )
-            for setting in topic_config.describe(created.config, call.services.metadata.topic_defaults)
+            for described in topic_config.describe(created.config, call.services.metadata.topic_defaults)
         ],
     )
 
