@@ -1,4 +1,4 @@
-"""Row of a slow act on a cluster; a model of `brokers.models`."""
+"""Model of a long-running operation on a cluster; part of `brokers.models`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenants.ids import TypedIdField
 
 
 class FleetOperation(models.Model):
-    """A slow act of an operator on a cluster, to be followed. `steps` is a list of `{name, state, at_ms, fact, data}`;
+    """A long-running operation of an operator on a cluster. `steps` is a list of `{name, state, at_ms, fact, data}`;
     `at_ms` counts from `created_at`.
     """
 
@@ -50,6 +50,6 @@ class FleetOperation(models.Model):
 
     @property
     def progress(self) -> float:
-        """Share of the steps that are done, 0 to 1."""
+        """Returns the share of completed steps, 0 to 1."""
         done = sum(step["state"] == StepState.DONE for step in self.steps)
         return round(done / len(self.steps), 3) if self.steps else 0.0

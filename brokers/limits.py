@@ -1,4 +1,4 @@
-"""Limits and deadlines of the fleet, each a named constant. What an operator may set is read from Django's settings."""
+"""Limits and deadlines of the fleet, as named constants. Configurable ones are read from Django's settings."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from brokers.contract.connections import (
 from brokers.contract.loop_weights import HEAVIEST_BPS, LIGHTEST_BPS, TENANT_WEIGHT_MAX
 from tenants.limits import AUDIT_CLIENT_ROWS_KEPT_DAYS, Limit, register
 
-# What one broker can sell. Measured on one core (docs/explanation/PERFORMANCE.md); an operator may change it for a
+# Capacity of one broker. Measured on one core (docs/explanation/PERFORMANCE.md); an operator may change it for a
+# broker.
 # broker.
 BROKER_BANDWIDTH_MB_S = int(getattr(settings, "BROKER_BANDWIDTH_MB_S", 1_000))
 BROKER_STORAGE_GB = int(getattr(settings, "BROKER_STORAGE_GB", 1_000))
 BROKER_CAPACITY_MAX = 1_000_000
 
-# CKA-47: an instance lives on at least this many brokers, where the cluster has them.
+# CKA-47: an instance is placed on at least this many brokers, where the cluster has them.
 BROKERS_PER_INSTANCE_MIN = 3
 BROKERS_PER_CLUSTER_MAX = 32
 PORTS_PER_HOST = 10_000
 
-# The fleet. Pages and sums go over all of it.
+# Size of the fleet. Pages and sums cover all of it.
 HOSTS_MAX = 1_000
 CLUSTERS_MAX = 200
 BROKERS_PER_HOST_MAX = 64
@@ -43,66 +44,67 @@ ADDRESS_CHARS_MAX = 255
 PATH_CHARS_MAX = 500
 DIRECTORIES_MAX = 32
 CLUSTER_PARTITIONS_MAX = 1_000_000
-# Operations that were not finished are carried on by the same task as rebalances; so many a look.
+# Number of unfinished operations that one run of the task continues; rebalances are continued by the same task.
 FLEET_OPERATIONS_PER_ROUND_MAX = 50
-# Dedicated clusters that are made without an operator, for all instances of one tenant together.
+# Dedicated clusters that are formed without an operator, for all instances of one tenant in total.
 DEDICATED_CLUSTERS_PER_TENANT_MAX = 3
 
-# One try of the reconciler waits this long for acknowledgements; the sweep tries again until the second runs out.
+# One try of the reconciler waits this long for acknowledgements; the sweep repeats it until the second deadline passes.
 ACK_DEADLINE_S = 8.0
 PROVISION_DEADLINE_S = 120.0
 PROBE_DEADLINE_S = 5.0
-# Brokers have this long to close a deleted instance to clients before its topics are purged all the same.
+# Time in which brokers must close a deleted instance to clients; afterwards its topics are purged regardless.
 CLOSE_DEADLINE_S = 120.0
 SWEEP_INSTANCES_MAX = 500
 SWEEP_EVERY_S = 5
 ZOOKEEPER_CONNECT_TIMEOUT_S = 5.0
 
-# Key sets at addresses that tenants name: a round asks for so many, and each may take `OUTBOUND_DEADLINE_S`.
+# Key sets at tenants' addresses: the number requested per round; each request may take `OUTBOUND_DEADLINE_S`.
 KEY_SETS_PER_ROUND_MAX = 40
 KEY_SETS_PER_TENANT_AND_ROUND_MAX = 2
 KEY_SETS_FETCHED_AT_ONCE = 8
 OAUTH_PUBLISHED_PER_ROUND_MAX = 100
 
 ADMIN_CLIENT_CONNECT_TIMEOUT_S = 1.0
-# Who is alive says hello at once; a write may wait for the controller.
+# A live broker accepts a connection immediately; a write may wait for the controller.
 ADMIN_CLIENT_HELLO_TIMEOUT_S = 0.7
 ADMIN_CLIENT_ANSWER_TIMEOUT_S = 5.0
-# A broker that let a request wait is asked last, and waited for no longer than the patience, for so long.
+# A broker that did not answer in time is asked last for this long, with this shorter timeout.
 SILENCE_REMEMBERED_S = 5.0
 SILENT_PATIENCE_S = 0.2
 ADMIN_CLIENT_ANSWER_BYTES_MAX = 64 * 1024 * 1024
 ADMIN_CLIENT_CONNECTIONS_MAX = 64
 
-# Several brokers asked at once for a page: what is not there by then is told as missing. One that has not answered
-# where any would do is not waited for longer than the hedge before the next is asked too.
+# Requests to several brokers for a page: answers later than the deadline are reported as missing. If any broker would
+# do, the next one is asked as well after the hedge time.
 SCATTER_DEADLINE_S = 1.5
 SCATTER_HEDGE_S = 0.25
-# Threads that wait for one broker: those of one that stands still are kept from nobody else.
+# Threads that wait for one broker, so that an unresponsive broker does not block requests to others.
 SCATTER_THREADS_PER_BROKER = 8
-# A coordinator that is moving or loading is tried again so long before a write is given up.
+# Time for which requests to a moving or loading coordinator are retried before a write fails.
 COORDINATOR_PATIENCE_S = 5.0
 COORDINATOR_RETRY_S = 0.1
-# Deleting records waits for followers: one try, all tries together, and the pause between tries.
+# Deleting records waits for followers: timeout of one try, of all tries, and the pause between tries.
 DELETE_RECORDS_DEADLINE_S = 2.5
 DELETE_RECORDS_PATIENCE_S = 4.0
 DELETE_RECORDS_RETRY_S = 0.1
-# Hanging transactions: a page looks through so many partitions and shows at most so many transactions. One that no
+# Hanging transactions: partitions scanned for a page, and transactions shown. A transaction that no coordinator knows
+# hangs when it is idle for longer than the maximum timeout (transaction.max.timeout.ms).
 # coordinator knows of hangs when it is silent for longer than any time-out may be (transaction.max.timeout.ms).
 HANGING_SCAN_PARTITIONS_MAX = 2_000
 HANGING_LISTED_MAX = 500
 HANGING_DESCRIBED_AT_ONCE = 500
 HANGING_UNKNOWN_AFTER_MS = 15 * 60 * 1000
-# Groups that pages poll are asked for once in so many seconds, however many people look.
+# Lists of groups for polling pages are cached this long, independent of the number of readers.
 GROUPS_CACHE_S = 2
-# Lags are sampled without anybody looking: of each cluster, a round asks for so many groups and partitions.
+# Lags are sampled continuously: the number of groups and partitions requested per cluster and round.
 LAG_GROUPS_PER_ROUND_MAX = 500
 LAG_PARTITIONS_PER_ROUND_MAX = 5_000
-# Names that only the owner is told, of so many instances a round.
+# Instances per round whose topic names only the owner may read.
 LAG_OWNERS_PER_ROUND_MAX = 5
-# A list of groups serves until it is worked through, if it is longer than a round.
+# A list of groups longer than a round is used until all its groups are sampled.
 LAG_GROUPS_LISTED_MAX = 20_000
-# Large groups come one after the other, each as long after the one before as it had rounds' partitions.
+# Large groups are sampled one after the other; the pause after each is its partitions divided by those of a round.
 LAG_LARGE_GROUPS_MAX = 200
 LAG_LARGE_GROUP_PARTITIONS_MAX = 100_000
 
@@ -111,31 +113,32 @@ OBSERVE_ANSWER_TIMEOUT_S = 0.7
 OBSERVE_BYTES_MAX = 16 * 1024 * 1024
 OBSERVE_CACHE_S = 1
 OBSERVE_THREADS = 16
-# Pages that one broker is asked for of an instance's topics.
+# Pages of an instance's topics requested from one broker.
 TOPIC_PAGES_MAX = 400
-# The same of its connections, 500 a page.
+# Pages of an instance's connections requested from one broker, 500 per page.
 CONNECTION_PAGES_MAX = 20
-# The same of the clients of one topic, 500 a page.
+# Pages of the clients of one topic requested from one broker, 500 per page.
 TOPIC_CLIENT_PAGES_MAX = 21
 
-# Traffic is collected so often; seconds of it are kept for longer than the live chart reaches. What a round is behind
+# Interval of collecting traffic; per-second samples are kept longer than the live chart shows. A backlog is read in
+# spans of bounded length and pages per broker: the next round continues.
 # it takes up in spans of so long, and in so many pages of each broker: the next round goes on.
 SAMPLE_TRAFFIC_EVERY_S = 5
 SAMPLES_KEPT_S = 20 * 60
 SAMPLE_SPAN_MS = 30_000
 SAMPLE_PAGES_MAX = 60
 
-# A broker is late when it has not been seen for three looks of the beat task.
+# A broker is late when it has not been seen for three runs of the beat task.
 OBSERVE_EVERY_S = 5
 BROKER_LATE_S = 3 * OBSERVE_EVERY_S
-# What the beat task was told of a cluster serves the operator's first page for so long, with its age said.
+# The operator's first page uses the beat task's last result for this long, and shows its age.
 KEPT_IMAGE_S = 120
 
-# The operator's first page: so many clusters and sentences, and when a thing needs a person.
+# The operator's first page: bounds of clusters and action items, and the ages from which an item needs a person.
 OVERVIEW_CLUSTERS_MAX = 50
 NEEDS_MAX = 40
 NEEDS_OF_A_KIND_MAX = 10
-# Of each incident so many instances are named, and so many are known of partitions that lack something.
+# Instances named per incident, and instances known of partitions with problems.
 AFFECTED_NAMED_MAX = 20
 AFFECTED_INSTANCES_KEPT_MAX = 500
 HOST_LATE_S = 30
@@ -144,11 +147,12 @@ SOLD_SOON_PERCENT = 90
 DISK_SOON_PERCENT = 85
 DISK_NOW_PERCENT = 95
 
-# Tenants are told within 5 s of a broker that does not answer: silent for so long, looked at so often. The observer
+# Tenants are notified within 5 s of a broker that does not answer: unresponsive for this long, checked at this
+# interval. The observer records every OBSERVE_EVERY_S which brokers answered.
 # notes every OBSERVE_EVERY_S who answered.
 WATCH_EVERY_S = 2
 SILENCE_REPORTED_AFTER_S = 3
-# A broker under restart is reported when it has been silent for so long.
+# A restarting broker is reported when it has been unresponsive for this long.
 RESTART_LASTS_S = 10
 LEADERLESS_PAGE = 500
 LEADERLESS_LISTED_MAX = 2_000
@@ -161,33 +165,33 @@ CLOCK_OFFSET_MS_MAX = 1_000
 # Named in a check; of more the number is said.
 PORTS_NAMED_MAX = 5
 AGENT_STOP_TIMEOUT_S = 8.0
-# While something is about to happen to a process; and how long its successor may take to stand by.
+# Interval of watching a process that is about to change, and time for its successor to be on standby.
 AGENT_WATCH_S = 0.01
 AGENT_STAND_BY_TIMEOUT_S = 20.0
-# Compiled modules are made when the start is over (decision 86).
+# Modules are compiled after the start has finished (decision 86).
 AGENT_COMPILE_AFTER_S = 20.0
 AGENT_BACKOFF_MIN_S = 0.25
 AGENT_BACKOFF_MAX_S = 30.0
 AGENT_STABLE_AFTER_S = 30.0
-# Removing a broker as lost gives up what only it has: nobody may do that to one that is merely restarting.
+# Removing a broker as lost gives up the data that only it has: not allowed for a broker that is merely restarting.
 BROKER_LOST_AFTER_S = 300
 
-# Moves of replicas. Each broker receives and sends so many partitions at a time; a request to the brokers begins at
-# most so many, and a plan has at most so many.
+# Moves of replicas: partitions that each broker receives and sends at a time, moves begun per request, and moves per
+# plan.
 MOVES_PER_BROKER = 10
 MOVES_PER_BROKER_MAX = 100
 MOVES_BEGUN_AT_ONCE = 100
 MOVES_PER_PLAN_MAX = 20_000
-# How fast an operator may let a broker copy, in MB/s. A request sets as many topics to that pace.
+# Bandwidth in MB/s to which an operator may limit a broker's copying, and topics per request to set it.
 COPY_MB_S_MAX = 10_000
 PACED_TOPICS_AT_ONCE = 100
-# The task that carries moves and restarts forward looks so often, while there is something to do.
+# Intervals of the task that continues moves and restarts, while there is work.
 WORK_LOOK_EVERY_S = 0.2
 WORK_ROUND_S = 0.8
 
 
 def publish() -> None:
-    """Put what brokers hold instances to under `/limits`; called once from `AppConfig.ready`."""
+    """Registers the limits that brokers enforce under `/limits`; called once from `AppConfig.ready`."""
     register(
         *_of_access_control(),
         Limit(

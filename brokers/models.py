@@ -1,6 +1,6 @@
-"""The fleet as it is wanted: clusters, hosts, broker processes, and which instance has which port on which broker.
+"""The configured fleet: clusters, hosts, broker processes, and the ports of instances on brokers.
 
-`process_*` fields are written by the agent of the host, `observed_*` by the beat task that asks the admin ports.
+`process_*` fields are written by the agent of the host, `observed_*` by the beat task that queries the admin ports.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _named(topic: str) -> dict[str, str | None]:
     return {"instance_id": owner, "topic": rest}
 
 
-# States of a rebalance that is carried on, by whoever looks after it.
+# States of a rebalance that is in progress.
 UNDER_WAY = (
     RebalanceState.RUNNING,
     RebalanceState.PAUSED,
@@ -51,15 +51,15 @@ _PORT = (MinValueValidator(1), MaxValueValidator(65_535))
 
 class ClusterQuerySet(models.QuerySet["Cluster"]):
     def active(self) -> ClusterQuerySet:
-        """All but those that were retired."""
+        """Returns the clusters that are not retired."""
         return self.exclude(state=ClusterState.RETIRED)
 
 
 class Cluster(Versioned):
-    """Brokers that share one tree in ZooKeeper (CKA-46). An instance lives in exactly one.
+    """Brokers that share one tree in ZooKeeper (CKA-46). An instance lives in exactly one cluster.
 
-    The control secret opens the internal listeners and admin ports of brokers that have no certificate. It is in a file
-    that only its owner can read; the row holds the path alone.
+    The control secret opens the internal listeners and admin ports of brokers without a certificate. It is in a file
+    that only its owner can read; the row holds the path only.
     """
 
     id = TypedIdField("cl")
@@ -111,7 +111,7 @@ class Cluster(Versioned):
         return paths.chroot(self.pk)
 
     def read_control_secret(self) -> str:
-        """The secret itself, "" where there is none. Never goes into an answer, a page, a log or an exception."""
+        """Returns the secret, or "" if there is none. Must not appear in any response, page, log or exception."""
         try:
             return Path(self.control_secret_file).read_text(encoding="ascii").strip()
         except FileNotFoundError:
@@ -119,7 +119,7 @@ class Cluster(Versioned):
 
 
 class Host(Versioned):
-    """A machine with an agent. `port_*` is the pool that tenants' listeners on this host come from."""
+    """A machine with an agent. `port_*` is the pool of tenant ports on this host."""
 
     id = TypedIdField("hst")
     name = models.SlugField(_("name"), max_length=63)
@@ -166,7 +166,7 @@ class Host(Versioned):
 
 
 class Broker(Versioned):
-    """One broker process: where it shall run, what it can sell, and what was last seen of it."""
+    """One broker process: its configuration, its capacity, and its last observed state."""
 
     id = TypedIdField("brk")
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="brokers", verbose_name=_("cluster"))
@@ -190,7 +190,7 @@ class Broker(Versioned):
     process_state = models.CharField(
         _("process"), max_length=12, choices=ProcessState.choices, default=ProcessState.UNKNOWN, editable=False
     )
-    # Whether the process takes mutual TLS on its internal and admin ports (decision 106).
+    # True if the process accepts mutual TLS on its internal and admin ports (decision 106).
     process_has_tls = models.BooleanField(default=False, editable=False)
     process_pid = models.PositiveIntegerField(_("process id"), null=True, blank=True, editable=False)
     process_since = models.DateTimeField(_("process since"), null=True, blank=True, editable=False)
@@ -219,7 +219,7 @@ class Broker(Versioned):
 
     @property
     def effective_rack(self) -> str:
-        """Rack that its process is started with: its own, else the zone of its host."""
+        """Returns the rack with which its process is started: its own, or the zone of its host."""
         return self.rack or self.host.zone
 
     @property
@@ -232,12 +232,14 @@ class Broker(Versioned):
 
     @property
     def certified_as(self) -> ProcessIdentity | None:
-        """As whom its process shows itself; None: it has no certificate, and is told the cluster's secret."""
+        """Returns the identity in its process's certificate; None if it has no certificate, and is sent the cluster's
+        secret.
+        """
         return process_identity.broker(self.cluster_id, self.number) if self.process_has_tls else None
 
 
 class Placement(models.Model):
-    """An instance's room on a cluster: what it counts for when the next one is placed."""
+    """The cluster of an instance, with the capacity that the instance uses there."""
 
     instance = models.OneToOneField(
         Instance, on_delete=models.PROTECT, related_name="placement", primary_key=True, verbose_name=_("instance")
@@ -260,9 +262,9 @@ class Placement(models.Model):
 
 
 class PortLease(models.Model):
-    """The port of one of an instance's routes on one broker; the brokers of its leases are those the instance lives on.
+    """The port of one of an instance's routes on one broker; the brokers of its leases are the brokers of the instance.
 
-    `route` is None once the route is deleted: the port is held until every broker knows.
+    `route` is None after the route is deleted: the port is held until all brokers know of the deletion.
     """
 
     instance = models.ForeignKey(
@@ -291,10 +293,10 @@ class PortLease(models.Model):
 
 
 class FormerPort(models.Model):
-    """The port of a route on a broker that its instance has left, for clients that know the address, should it come
-    back.
+    """The port of a route on a broker that its instance has left, for clients that know the address, in case the
+    instance returns.
 
-    It is given to others only when nothing else is free; then it is theirs.
+    It is leased to other routes only when no other port is free.
     """
 
     instance = models.ForeignKey(Instance, on_delete=models.CASCADE, related_name="+")
@@ -314,11 +316,11 @@ class FormerPort(models.Model):
 
 
 class Rebalance(Versioned):
-    """A plan of moves and how far it is: emptying one broker (and removing it), or levelling all.
+    """A plan of moves and its progress: emptying one broker (and removing it), or balancing all brokers.
 
-    The world is looked at anew in every step (`brokers.rebalancing.executor`), so whoever carries it out may die at any
-    moment. `placements` lists `{"owner", "arriving", "leaving"}` by broker number; `shares` is what each broker holds
-    before and after.
+    The state of the cluster is read again in every step (`brokers.rebalancing.executor`), so the executing process may
+    die at any time. `placements` lists `{"owner", "arriving", "leaving"}` by broker number; `shares` is the load of
+    each broker before and after.
     """
 
     id = TypedIdField("rb")
@@ -361,7 +363,7 @@ class Rebalance(Versioned):
 
     @property
     def title(self) -> str:
-        """What it is, in words."""
+        """Returns the localized title."""
         if self.broker is None:
             return str(self.get_kind_display())
         words = _("Remove broker %(number)s") if self.removes else _("Empty broker %(number)s")
@@ -371,7 +373,9 @@ class Rebalance(Versioned):
 
     @property
     def lost_partitions(self) -> list[dict[str, Any]]:
-        """What is lost with a lost broker: `{"instance_id", "topic", "partitions", "loses"}` by topic and loss."""
+        """Returns the data lost with a lost broker: `{"instance_id", "topic", "partitions", "loses"}` by topic and
+        loss.
+        """
         if self.kind != RebalanceKind.LOSS:
             return []
         result: dict[tuple[str, str], list[int]] = {}
@@ -389,12 +393,14 @@ class Rebalance(Versioned):
 
     @property
     def is_going_back(self) -> bool:
-        """Whether its moves go, or went, back to where they came from."""
+        """True if its moves are being, or have been, undone."""
         return self.state in (RebalanceState.UNDOING, RebalanceState.UNDONE)
 
 
 class PartitionReassignment(models.Model):
-    """One partition's move in a rebalance: from the replicas `before` to `target`, under its internal topic name."""
+    """The reassignment of one partition in a rebalance: from the replicas `before` to `target`, under its internal
+    topic name.
+    """
 
     rebalance = models.ForeignKey(
         Rebalance, on_delete=models.PROTECT, related_name="moves", verbose_name=_("rebalance")
@@ -434,15 +440,15 @@ class PartitionReassignment(models.Model):
 
     @property
     def copies_bytes(self) -> int:
-        """What it takes: its size for every broker that gets a copy."""
+        """Returns the bytes to copy: its size for every broker that gets a copy."""
         return self.size_bytes * (self.copies_back if self.rebalance.is_going_back else self.copies)
 
 
 class RollingRestart(Versioned):
-    """One broker of a cluster after the other, each when the one before it is back and in sync
+    """A restart of a cluster's brokers one after the other, each when the previous one is back and in sync
     (`brokers.operations.rolling_restart`).
 
-    `numbers` are the brokers in their order, `done` how many of them have been restarted.
+    `numbers` are the brokers in their order, `done` is the number of restarted ones.
     """
 
     id = TypedIdField("rr")
@@ -480,10 +486,10 @@ class RollingRestart(Versioned):
 
 
 class AuditOffset(models.Model):
-    """Up to which offset of one partition of a cluster's `__audit` the audit log has what clients did.
+    """The offset of one partition of a cluster's `__audit` up to which client actions are in the audit log.
 
-    Written in the transaction of the rows. Events below `checked_below` may have rows already, and are compared with
-    these: the log did not hold the offset any more, and was read from its beginning.
+    Written in the transaction of the rows. Events below `checked_below` may already have rows, and are compared with
+    them: the log no longer held the offset, and was read from its beginning.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="audit_offsets")

@@ -1,4 +1,4 @@
-"""Reads of the fleet: for operators, and for the usage pipeline."""
+"""Queries of the fleet: for operators, and for the usage pipeline."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from brokers.monitoring.health import health
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """Sold against capacity of a cluster, in MB/s and GB."""
+    """Sold capacity and capacity of a cluster, in MB/s and GB."""
 
     bandwidth_mb_s: int
     storage_gb: int
@@ -41,7 +41,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
-    """A log directory of a broker; the sizes are those of its volume, None where the broker did not say."""
+    """A log directory of a broker; the sizes are those of its volume, None if the broker did not report them."""
 
     broker_id: str
     number: int
@@ -58,7 +58,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a rebalance is: moves, and the bytes they copy in all and have copied."""
+    """Progress of a rebalance: moves, and the bytes to copy in total and copied so far."""
 
     total: int
     waiting: int
@@ -69,7 +69,7 @@ class Progress:
 
     @property
     def percent(self) -> int:
-        """By bytes where there are any, else by moves; 100 only when all are done."""
+        """The progress by bytes if there are any, otherwise by moves; 100 only if all are done."""
         whole, part = (self.size_bytes, self.copied_bytes) if self.size_bytes else (self.total, self.done)
         if self.done == self.total:
             return 100
@@ -82,22 +82,22 @@ def clusters() -> QuerySet[Cluster]:
 
 
 def active_clusters() -> QuerySet[Cluster]:
-    """All but retired ones, without figures, so that rows can be locked."""
+    """Returns the clusters that are not retired, without annotations, so that rows can be locked."""
     return Cluster.objects.active()
 
 
 def fleet_operations() -> QuerySet[FleetOperation]:
-    """The latest first."""
+    """Returns all fleet operations, the latest first."""
     return FleetOperation.objects.select_related("cluster").order_by("-created_at", "id")
 
 
 def latest_operation(cluster: Cluster) -> FleetOperation | None:
-    """The operation of a cluster that was begun last."""
+    """Returns the last operation of a cluster."""
     return fleet_operations().filter(cluster=cluster).first()
 
 
 def hosts() -> QuerySet[Host]:
-    """With what their brokers may sell: `broker_count`, `used_mb_s`, `used_gb`."""
+    """Returns the hosts with the capacity that their brokers may sell: `broker_count`, `used_mb_s`, `used_gb`."""
     present = Q(brokers__removed_at=None)
     return (
         Host.objects.filter(removed_at=None)
@@ -111,40 +111,40 @@ def hosts() -> QuerySet[Host]:
 
 
 def agent_is_alive(host: Host) -> bool:
-    """True if the agent of a host was seen lately."""
+    """True if the agent of a host was seen recently."""
     return host.agent_seen_at is not None and timezone.now() - host.agent_seen_at <= timedelta(seconds=HOST_LATE_S)
 
 
 def disks_of(brokers: Iterable[Broker]) -> list[Disk]:
-    """Log directories of brokers with the volumes that they lie on, as the brokers said last."""
+    """Returns the log directories of brokers with their volumes, as last reported."""
     return [
         Disk(
             broker_id=broker.pk,
             number=broker.number,
-            path=str(item["path"]),
-            total_bytes=item.get("total_bytes"),
-            usable_bytes=item.get("usable_bytes"),
-            offline_reason=item.get("offline_reason") or "",
+            path=str(directory["path"]),
+            total_bytes=directory.get("total_bytes"),
+            usable_bytes=directory.get("usable_bytes"),
+            offline_reason=directory.get("offline_reason") or "",
         )
         for broker in brokers
-        for item in (broker.observed or {}).get("log_directories", ())
+        for directory in (broker.observed or {}).get("log_directories", ())
     ]
 
 
 def hosts_with_running_brokers() -> QuerySet[Host]:
-    """Hosts that have a broker which shall run; `running` says how many."""
+    """Returns the hosts with brokers that should run; `running` is their number."""
     running = Count("brokers", filter=Q(brokers__removed_at=None, brokers__wanted=WantedState.RUNNING))
     return Host.objects.annotate(running=running).filter(running__gt=0).order_by("name")
 
 
 def brokers() -> QuerySet[Broker]:
-    """All but those that were removed."""
+    """Returns the brokers that are not removed."""
     rows = Broker.objects.filter(removed_at=None).select_related("cluster", "host")
     return rows.order_by("cluster_id", "number")
 
 
 def running_brokers(cluster: Cluster) -> QuerySet[Broker]:
-    """Those of a cluster that shall run, by number."""
+    """Returns the brokers of a cluster that should run, by number."""
     return brokers().filter(cluster=cluster, wanted=WantedState.RUNNING)
 
 
@@ -153,7 +153,7 @@ def placements() -> QuerySet[Placement]:
 
 
 def instances_by_broker(cluster: Cluster) -> dict[int, int]:
-    """Broker number -> how many instances have a port there."""
+    """Returns the number of instances with a port on each broker, by broker number."""
     rows = (
         PortLease.objects.filter(broker__cluster=cluster)
         .values("broker__number")
@@ -163,7 +163,7 @@ def instances_by_broker(cluster: Cluster) -> dict[int, int]:
 
 
 def is_exposed() -> bool:
-    """True if other machines may reach brokers: some host listens, or is advertised, beyond loopback."""
+    """True if other machines may reach brokers: a host listens on, or advertises, a non-loopback address."""
     rows = Host.objects.filter(removed_at=None).values_list("bind_host", "advertised_host")
     return any(not _is_loopback(address) for addresses in rows for address in addresses)
 
@@ -176,28 +176,28 @@ def _is_loopback(host: str) -> bool:
 
 
 def rebalances() -> QuerySet[Rebalance]:
-    """The latest first."""
+    """Returns all rebalances, the latest first."""
     return Rebalance.objects.select_related("cluster", "broker").order_by("-created_at", "id")
 
 
 def rebalances_under_way() -> QuerySet[Rebalance]:
-    """The earliest first."""
+    """Returns the rebalances in progress, the earliest first."""
     return Rebalance.objects.filter(state__in=UNDER_WAY).select_related("cluster", "broker").order_by("pk")
 
 
 def rolling_restarts() -> QuerySet[RollingRestart]:
-    """The latest first."""
+    """Returns all rolling restarts, the latest first."""
     return RollingRestart.objects.select_related("cluster").order_by("-created_at", "id")
 
 
 def rolling_restarts_under_way() -> QuerySet[RollingRestart]:
-    """Those that run or are paused, the earliest first."""
+    """Returns the running and paused rolling restarts, the earliest first."""
     states = (RestartState.RUNNING, RestartState.PAUSED)
     return RollingRestart.objects.filter(state__in=states).select_related("cluster").order_by("pk")
 
 
 def progress_of(rebalance: Rebalance) -> Progress:
-    """Summed up by the database; what is undone counts as done when it is being undone."""
+    """Returns the progress, summed up by the database; during undoing, undone moves count as done."""
     is_back = rebalance.is_going_back
     ends = (ReassignmentState.SKIPPED, ReassignmentState.UNDONE if is_back else ReassignmentState.DONE)
     whole = F("size_bytes") * F("copies_back" if is_back else "copies")
@@ -220,17 +220,17 @@ def progress_of(rebalance: Rebalance) -> Progress:
 
 
 def health_of(broker: Broker) -> Health:
-    """One word about a broker as things stand."""
+    """Returns the current health of a broker."""
     return health(broker, timezone.now())
 
 
 def room_of(cluster: Cluster) -> Room:
-    """What a cluster can sell and has sold."""
+    """Returns the sold capacity and the capacity of a cluster."""
     return rooms_of([cluster])[cluster.pk]
 
 
 def rooms_of(clusters: Sequence[Cluster]) -> dict[str, Room]:
-    """The same of many clusters at once, by their ids."""
+    """Returns the same for many clusters at once, by their ids."""
     can_sell = {
         row["cluster_id"]: row
         for row in Broker.objects.filter(cluster__in=clusters, removed_at=None, wanted=WantedState.RUNNING)

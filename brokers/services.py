@@ -1,4 +1,4 @@
-"""Writes of operators: what is wanted of brokers. The agent of the host makes it so."""
+"""Services for operators: the configured state of brokers, which the agent of the host applies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenants.errors import Conflict
 
 @transaction.atomic
 def restart_broker(*, acting: Actor, broker: Broker) -> Broker:
-    """Stop and start one broker process. One at a time in a cluster: raises `Conflict` while another one is not up."""
+    """Restarts one broker process. One at a time in a cluster: raises `Conflict` while another one is not up."""
     access.require(acting, Scope.OPERATOR)
     peers = list(Broker.objects.select_for_update().filter(cluster=broker.cluster_id).order_by("pk"))
     for peer in peers:
@@ -34,7 +34,7 @@ def restart_broker(*, acting: Actor, broker: Broker) -> Broker:
 
 @transaction.atomic
 def set_wanted(*, acting: Actor, broker: Broker, wanted: WantedState) -> Broker:
-    """Start or stop a broker process for good."""
+    """Starts or stops a broker process permanently."""
     access.require(acting, Scope.OPERATOR)
     result = Broker.objects.select_for_update().get(pk=broker.pk)
     if result.wanted != wanted:
@@ -48,12 +48,12 @@ def set_wanted(*, acting: Actor, broker: Broker, wanted: WantedState) -> Broker:
 
 @transaction.atomic
 def start_broker(*, acting: Actor, broker: Broker) -> Broker:
-    """Have a broker that is stopped on purpose run again: its removal was begun, and abandoned.
+    """Starts a deliberately stopped broker, whose removal was begun and abandoned.
 
-    Raises `Conflict` for one that is removed, that is wanted running, or that a rebalance is about to remove.
+    Raises `Conflict` for a broker that is removed, that should run already, or that a rebalance is about to remove.
     """
     access.require(acting, Scope.OPERATOR)
-    # A rebalance is started under the same lock: of the two one sees the other.
+    # A rebalance is started under the same lock: of two concurrent starts, one sees the other.
     Cluster.objects.select_for_update(no_key=True).get(pk=broker.cluster_id)
     result = Broker.objects.select_for_update(of=("self",)).get(pk=broker.pk)
     if result.removed_at is not None:
@@ -71,7 +71,7 @@ def start_broker(*, acting: Actor, broker: Broker) -> Broker:
 
 
 def is_restarting(broker: Broker) -> bool:
-    """A restart was asked for that the agent has not finished."""
+    """True if a restart was requested that the agent has not finished."""
     return broker.restart_generation != broker.process_restart_generation or broker.process_state in (
         ProcessState.STARTING,
         ProcessState.STOPPING,
@@ -80,16 +80,18 @@ def is_restarting(broker: Broker) -> bool:
 
 
 def note_process(broker_id: str, **fields: object) -> None:
-    """What the agent sees of a process; not a change of what is wanted, so no version and no audit."""
+    """Stores the state of a process as seen by the agent; no configuration change, so no new version and no audit
+    entry.
+    """
     Broker.objects.filter(pk=broker_id).update(**fields)
 
 
 def note_restart(broker_id: str) -> None:
-    """The process ended without being asked to."""
+    """Counts an unexpected end of the process."""
     Broker.objects.filter(pk=broker_id).update(process_restarts=F("process_restarts") + 1)
 
 
 def notify(broker: Broker) -> None:
-    """Wake the agent on commit; one that misses it looks by itself a moment later."""
+    """Wakes the agent on commit; an agent that misses it checks by itself a moment later."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_notify(%s, %s)", [AGENT_CHANNEL, broker.host_id])

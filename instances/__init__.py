@@ -1,1 +1,1 @@
-"""What a tenant bought and how it lives: instances, operations, topics and allow-lists as the tenant sees them."""
+"""Instances of tenants: instances, operations, topics, users, rules and allow-lists as tenants see them."""

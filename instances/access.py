@@ -1,4 +1,4 @@
-"""The admin clients to a tenant's instances and operations. Unknown, foreign and deleted are one answer: `NotFound`."""
+"""Access to a tenant's instances and operations. Unknown, foreign and deleted ones all raise `NotFound`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from tenants.models import Tenant
 
 
 def instances_of(tenant: Tenant) -> QuerySet[Instance]:
-    """A tenant's instances, the ones being deleted included, deleted ones not."""
+    """Returns a tenant's instances, including those being deleted, without deleted ones."""
     return Instance.objects.filter(tenant=tenant).exclude(phase=Phase.DELETED.value)
 
 
 def instance(acting: Actor, instance_id: str, *, lock: bool = False) -> Instance:
-    """One instance of the actor's tenant; operators working across tenants and the system reach every tenant's."""
+    """Returns one instance of the actor's tenant; operators working across tenants and the system reach
+    every tenant's.
+    """
     if acting.tenant is None and acting.kind in (ActorKind.SYSTEM, ActorKind.OPERATOR):
         rows = Instance.objects.exclude(phase=Phase.DELETED.value)
     else:
@@ -31,18 +33,18 @@ def instance(acting: Actor, instance_id: str, *, lock: bool = False) -> Instance
 
 
 def route(found: Instance, name: str) -> Route:
-    """One route of an instance that was fetched for the actor."""
+    """Returns one route of an instance that was fetched for the actor."""
     return fetch(found.routes.all(), name=name)
 
 
 def operation(acting: Actor, operation_id: str) -> Operation:
-    """One operation of the actor's tenant."""
+    """Returns one operation of the actor's tenant."""
     rows = Operation.objects.filter(tenant=tenant_of(acting)).select_related("instance")
     return fetch(rows, pk=operation_id if is_id(operation_id, "op") else "")
 
 
 def require_reachable(found: Instance) -> None:
-    """Raise `Conflict` while the instance has no brokers to ask (being made, failed, being deleted)."""
+    """Raises `Conflict` while the instance has no brokers to query (being created, failed, being deleted)."""
     if found.current_phase not in REACHABLE:
         raise Conflict(
             Message(gettext_noop("The instance is %(phase)s."), phase=found.phase), code="instance_not_reachable"
@@ -50,7 +52,7 @@ def require_reachable(found: Instance) -> None:
 
 
 def require_changeable(found: Instance) -> None:
-    """Raise `Conflict` unless size, name and settings may be changed in this phase."""
+    """Raises `Conflict` unless size, name and settings may be changed in this phase."""
     if found.current_phase not in CHANGEABLE:
         raise Conflict(
             Message(gettext_noop("The instance is %(phase)s."), phase=found.phase), code="instance_not_changeable"

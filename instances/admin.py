@@ -29,7 +29,7 @@ class InstanceAdmin(OperatorAdmin):
 
     @admin.action(description=_("Suspend: refuse produce"), permissions=["operate"])
     def suspend(self, request: HttpRequest, queryset: QuerySet[Instance]) -> HttpResponse | None:
-        """A page says what happens to whom, and asks what the tenant is told; then it is done."""
+        """Confirms the effects and asks for the note to the tenant; then suspends the instances."""
         rows = list(queryset[:ACTION_ROWS_MAX])
         form = asked_form(request, rows, NoteForm)
         if not form.is_valid():

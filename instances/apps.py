@@ -1,6 +1,4 @@
-"""Instances in Django: they follow their tenants, and plug the way to an instance into the interfaces
-of `quotas`.
-"""
+"""Django configuration of the app: it connects instances to their tenants, and plugs the interfaces of `quotas`."""
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _

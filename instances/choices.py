@@ -1,4 +1,4 @@
-"""The closed sets of words of this app, with their labels."""
+"""Enumerations of this app, with their labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ClusterType(models.TextChoices):
 
 
 class BandwidthPolicy(models.TextChoices):
-    """How bandwidth is shared out over brokers, as `quotas.policies` names it."""
+    """Policies of sharing bandwidth over brokers, as named in `quotas.policies`."""
 
     ADAPTIVE = "adaptive", _("Follows what clients want")
     NORMALISED = "normalised", _("CKafka: follows traffic")
@@ -35,21 +35,21 @@ class BandwidthPolicy(models.TextChoices):
 
 
 class QuotaScope(models.TextChoices):
-    """Where a client quota of bytes holds."""
+    """The scope of a client quota in bytes."""
 
     CLUSTER = "cluster", _("Over all brokers together")
     BROKER = "broker", _("On each broker, as in Kafka")
 
 
 class StorageWhenFull(models.TextChoices):
-    """What happens to an instance that uses all the storage it bought."""
+    """The behaviour of an instance that uses all of its storage."""
 
     STOP = "stop", _("Produce is refused")
     SHRINK_RETENTION = "shrink_retention", _("The oldest records are deleted before their time")
 
 
 class RouteSecurity(models.TextChoices):
-    """How a route is protected, as `routes.kinds` names it."""
+    """The security of a route, as named in `routes.kinds`."""
 
     PLAINTEXT = kinds.PLAINTEXT, _("None: without users, not encrypted")
     SASL_PLAINTEXT = kinds.SASL_PLAINTEXT, _("Username and password, not encrypted")
@@ -85,7 +85,7 @@ class StepState(models.TextChoices):
 
 
 class Step(models.TextChoices):
-    """The steps of operations, in the order in which they are done."""
+    """The steps of operations, in order."""
 
     ACCEPTED = "accepted", _("Request accepted")
     PLACED = "placed", _("Placed")
@@ -96,7 +96,7 @@ class Step(models.TextChoices):
 
 
 class Reason(models.TextChoices):
-    """Why an instance is in its phase, where the phase alone does not say it."""
+    """The reason for the phase of an instance, if the phase alone is not sufficient."""
 
     NONE = "", ""
     NO_ROOM = "no_room", _("No cluster has room for it")
@@ -112,7 +112,7 @@ class Reason(models.TextChoices):
 
 
 class ConditionType(models.TextChoices):
-    """Facts that are true or not beside the phase."""
+    """Conditions that are true or false besides the phase."""
 
     PLACED = "Placed", _("Placed on brokers")
     PUBLISHED = "Published", _("Wanted state published")

@@ -1,4 +1,4 @@
-"""Forms of instances and topics: they read what was typed; services and brokers decide."""
+"""Forms of instances and topics: they parse the input; services and brokers decide."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SharingForm(forms.Form):
 
 
 class StorageForm(forms.Form):
-    """What happens when the storage is used up. How far an instance may grow is the service's business."""
+    """The behaviour of full storage. The service decides how far an instance may grow."""
 
     storage_when_full = forms.ChoiceField(label=_("When it is full"), choices=StorageWhenFull.choices)
     storage_retention_minutes_min = forms.IntegerField(
@@ -96,7 +96,7 @@ class TopicForm(forms.Form):
     )  # fmt: skip
 
     def __init__(self, *args: Any, brokers: int, **kwargs: Any) -> None:
-        """`brokers` is how many the instance lives on: no partition has more copies than that."""
+        """Bounds the replicas of a partition by `brokers`, the number of the instance's brokers."""
         super().__init__(*args, **kwargs)
         factors = range(1, min(REPLICATION_FACTOR_MAX, max(1, brokers)) + 1)
         field = self.fields["replication_factor"]
@@ -115,7 +115,7 @@ class CloneForm(forms.Form):
 
 
 def checked_topic_name(name: str) -> str:
-    """The name, if a topic may have it. Raises `ValidationError`, with a name that it could have."""
+    """Returns the name if it is valid for a topic. Raises `ValidationError`, with a valid suggestion."""
     if is_valid_topic_name(name):
         return name
     fixed = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "." for letter in name)
@@ -149,7 +149,7 @@ class AllowListForm(forms.Form):
 
 
 class EntityForm(forms.Form):
-    """Whose quota is removed. A client of Kafka's may have set it, so its names are taken as they are."""
+    """The entity whose quota is removed. A Kafka client may have set it, so its names are taken unchanged."""
 
     KINDS = (("none", _("not named")), ("default", _("any (default)")), ("name", _("by name")))
 
@@ -159,7 +159,7 @@ class EntityForm(forms.Form):
     client_id = forms.CharField(required=False, strip=False)
 
     def part(self, kind: str) -> EntityPart | None:
-        """The user or client id part of the entity, out of valid values: absent, the default, or a name."""
+        """Returns the user or client id part of the entity: absent, the default, or a name."""
         chosen = self.cleaned_data[f"{kind}_kind"]
         if chosen == "none":
             return None
@@ -167,7 +167,7 @@ class EntityForm(forms.Form):
 
 
 class QuotaForm(EntityForm):
-    """One entity and its limits. Which entities and limits are allowed is the service's business."""
+    """One entity and its limits. The service decides which entities and limits are allowed."""
 
     user_kind = forms.ChoiceField(label=_("User"), choices=EntityForm.KINDS, initial="none")
     user = forms.CharField(label=_("User name"), max_length=ENTITY_NAME_CHARS_MAX, required=False)
@@ -198,7 +198,7 @@ class QuotaForm(EntityForm):
 
 
 class AddressForm(forms.Form):
-    """Whose limit of new connections is removed."""
+    """The address whose limit of new connections is removed."""
 
     KINDS = (("default", _("each without a limit of its own")), ("name", _("one address")))
 
@@ -213,7 +213,7 @@ class AddressForm(forms.Form):
 
     @property
     def address(self) -> str | None:
-        """Out of valid values; None is the default."""
+        """Returns the address; None is the default."""
         return self.cleaned_data["ip"] if self.cleaned_data["ip_kind"] == "name" else None
 
 

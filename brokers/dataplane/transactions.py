@@ -165,7 +165,9 @@ def listed(asked: Mapping[int, Target], *, producer_ids: Sequence[int] = (), ope
 
 
 def described(asked: Mapping[int, Target], placements: Mapping[str, int]) -> dict[str, TransactionDescription | None]:
-    """DescribeTransactions of the coordinators; None where one says that there is no such id."""
+    """Returns the answers of the coordinators to DescribeTransactions; None where a coordinator does not
+    know the id.
+    """
     requests = {
         number: DescribeTransactionsRequest(transactional_ids=ids, version=DESCRIBE_TRANSACTIONS_VERSION)
         for number, ids in coordinators.by_broker(placements).items()
@@ -179,7 +181,7 @@ def described(asked: Mapping[int, Target], placements: Mapping[str, int]) -> dic
 
 
 def producers(asked: Mapping[int, Target], places: Iterable[Partition]) -> dict[Partition, list[ProducerState]]:
-    """DescribeProducers of the partitions' leaders."""
+    """Returns the answers of the partitions' leaders to DescribeProducers."""
     kind = DescribeProducersRequest.TopicRequest
     requests = {
         leader: DescribeProducersRequest(
@@ -200,16 +202,16 @@ def producers(asked: Mapping[int, Target], places: Iterable[Partition]) -> dict[
 
 
 def _leaders(asked: Mapping[int, Target], places: Iterable[Partition]) -> dict[int, list[Partition]]:
-    """Broker number -> which of the partitions it leads."""
+    """Returns the partitions by the broker number of their leader."""
     wanted = set(places)
     if not wanted:
         return {}
     names = sorted({topic for topic, _ in wanted})
     result: dict[int, list[Partition]] = defaultdict(list)
     for topic in first_answer(asked.values(), lambda: metadata(names)).topics:
-        for item in topic.partitions if not topic.error_code else ():
-            if (topic.name, item.partition_index) in wanted:
-                result[item.leader_id].append((topic.name, item.partition_index))
+        for partition in topic.partitions if not topic.error_code else ():
+            if (topic.name, partition.partition_index) in wanted:
+                result[partition.leader_id].append((topic.name, partition.partition_index))
     return dict(result)
 
 

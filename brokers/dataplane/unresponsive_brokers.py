@@ -1,7 +1,8 @@
-"""Which brokers did not answer in time a moment ago: they are asked last and waited for briefly.
+"""Brokers that recently did not answer in time: they are asked last, with a short timeout.
 
-A process that stands still accepts connections and says nothing, so every page that needs one of several brokers would
-wait for it anew. Kept in memory of each web process and worker, by address; an answer clears it at once.
+A stopped process accepts connections and does not answer, so every page that needs one of several brokers would wait
+for it again. The addresses are kept in the memory of each web process and worker; an answer removes the entry
+immediately.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ Address = tuple[str, int]
 
 
 class UnresponsiveBrokers:
-    """Addresses of brokers with the moment (monotonic seconds) until which they count as silent."""
+    """Addresses of brokers, with the time (monotonic seconds) until which they count as unresponsive."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._until_s: dict[Address, float] = {}
 
     def note(self, address: Address) -> None:
-        """The broker let a request wait."""
+        """Records that the broker did not answer in time."""
         self._until_s[address] = self._clock() + SILENCE_REMEMBERED_S
 
     def clear(self, address: Address) -> None:
-        """The broker answered."""
+        """Records that the broker answered."""
         self._until_s.pop(address, None)
 
     def holds(self, address: Address) -> bool:
-        """Whether the broker was silent a moment ago."""
+        """True if the broker was recently unresponsive."""
         return self._until_s.get(address, 0.0) > self._clock()
 
     def clear_all(self) -> None:

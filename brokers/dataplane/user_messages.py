@@ -1,4 +1,4 @@
-"""DescribeUsers and AlterUsers: calls of our own on the internal listener, which kafka-python does not know."""
+"""DescribeUsers and AlterUsers: Penstock's own calls on the internal listener, which kafka-python does not define."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 from kafka.protocol.api_message import ApiMessage
 
 SCHEMAS: Final = "brokers.dataplane.schemas"
-# Of both calls.
+# The version of both calls.
 VERSION: Final = 0
 
 

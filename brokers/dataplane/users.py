@@ -1,6 +1,6 @@
-"""The port `instances.users.interfaces.user_admin_client`: by DescribeUsers and AlterUsers.
+"""Implements `instances.users.interfaces.user_admin_client` with DescribeUsers and AlterUsers.
 
-Every broker knows all users, and of their use what went through it: all are asked, the newest use wins.
+Every broker knows all users, and the use of them that went through it: all brokers are asked, and the latest use wins.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNKNOWN_MS = -1
 
 
 class UserAdminClient:
-    """See `instances.users.interfaces.UserAdminClient`."""
+    """Implements `instances.users.interfaces.UserAdminClient`."""
 
     def users(self, instance_id: str) -> UserList:
         users, silent = _described(instance_id, None)
@@ -51,8 +51,8 @@ class UserAdminClient:
             raise OutcomeUnknown
         if may_be_done and result.error_code in (NO_SUCH_USER, ALREADY_THERE):
             if wanted.is_deleted:
-                return  # gone after another try: the one before was carried out
-            raise OutcomeUnknown  # it may be the one of the try before, or have been there
+                return  # already deleted when a try is repeated: the previous try was carried out
+            raise OutcomeUnknown  # the user may be the previous try's, or may have existed before
         require_ok(result.error_code, result.error_message)
 
 
@@ -79,7 +79,7 @@ def _added(kind: Any, instance_id: str, name: str, secret: NewSecret) -> Any:
 def _described(
     instance_id: str, names: Sequence[str] | None
 ) -> tuple[list[UserDescription], tuple[BrokerUnresponsive, ...]]:
-    """Raises `Unavailable` when no broker answers."""
+    """Raises `Unavailable` if no broker answers."""
     wanted = None if names is None else list(names)
     asked = targets(cluster_of(instance_id), instance_id).values()
     result = scatter([(target, DescribeUsersRequest(names=wanted, version=VERSION)) for target in asked])
@@ -92,8 +92,8 @@ def _described(
 
 
 def merged(answers: Iterable[Iterable[Any]]) -> list[UserDescription]:
-    """One description of each user, out of what each broker says. A broker may not know a change of a moment ago: of
-    what they disagree about, the first that knows the user is heard.
+    """Returns one description of each user, merged from the brokers' answers. A broker may not know a recent change
+    yet: where answers differ, the first broker that knows the user wins.
     """
     by_name: dict[str, list[Any]] = {}
     for users in answers:

@@ -1,1 +1,1 @@
-"""ZooKeeper, locks and processes, as the control plane uses them."""
+"""ZooKeeper, locks, certificates and processes of the control plane."""

@@ -1,7 +1,7 @@
 """The certificate authority of an installation, and the certificates of its brokers (`secrets/tls/`).
 
-Clients are given `ca.pem`. A broker reads its key and its certificate from one file, which is replaced in one step, so
-that both always belong together. Where the authority's key is not at hand, files that somebody put there are used.
+Clients are given `ca.pem`. A broker reads its key and its certificate from one file, which is replaced atomically, so
+that both always match. Without the authority's key, files provided by the operator are used.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from brokers.contract.process_identity import CA_NAME, ProcessIdentity, Role
 
 CA_DAYS: Final = 3_650
 CERTIFICATE_DAYS: Final = 90
-# A certificate is made anew when less than this of it is left.
+# A certificate is renewed when its remaining lifetime is shorter than this.
 RENEWAL_DAYS: Final = 30
-# Clocks of clients may be wrong by so much.
+# Tolerated error of client clocks.
 CLOCK_SKEW: Final = timedelta(hours=1)
 CA_FILE: Final = "ca.pem"
 CA_KEY_FILE: Final = "ca_key.pem"
@@ -41,7 +41,9 @@ ALWAYS: Final = ("localhost", "127.0.0.1")
 
 
 def ensure_ca(directory: Path, now: datetime | None = None, common_name: str = "Penstock CA") -> Path:
-    """The authority's certificate, made once with its key. Whoever has the key can pretend to be any broker."""
+    """Creates the authority's certificate and key if they do not exist; returns the certificate file. The key can
+    impersonate any broker.
+    """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     file, key_file = directory / CA_FILE, directory / CA_KEY_FILE
     if file.exists() and file.stat().st_size:
@@ -61,8 +63,8 @@ def ensure_ca(directory: Path, now: datetime | None = None, common_name: str = "
 
 
 def ensure_route_keys(directory: Path) -> Path:
-    """What private keys of uploaded certificates are encrypted with, made once. Web processes and brokers read it; who
-    has it and the database has those keys.
+    """Creates the encryption key for the private keys of uploaded certificates if it does not exist; returns its file.
+    Web processes and brokers read it; with this file and the database those private keys can be read.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = directory / ROUTE_KEYS_FILE
@@ -79,9 +81,9 @@ def ensure_certificate(
     days: int = CERTIFICATE_DAYS,
     process: ProcessIdentity | None = None,
 ) -> Path | None:
-    """The file of the broker `name`, for clients that connect to one of `hosts`: renewed when it ends soon or when it
-    lacks a host. None: there is no such file, and no authority to make one. Of a `process` it is what the others know
-    it by; only a broker can be connected to with it.
+    """Returns the file of the broker `name`, for clients that connect to one of `hosts`; renews it when it expires soon
+    or lacks a host. Returns None if the file does not exist and there is no authority to issue it. For a `process` it
+    carries the process identity; only a broker accepts connections with it.
     """
     file, key_file = directory / f"{name}.pem", directory / CA_KEY_FILE
     wanted = tuple(dict.fromkeys((*hosts, *ALWAYS)))
@@ -109,8 +111,8 @@ def ensure_certificate(
 
 
 def ensure_internal_ca(directory: Path, now: datetime | None = None) -> Path:
-    """The authority of the processes among each other: apart from that of tenants' routes, so that no certificate that
-    a client may have opens an internal port.
+    """Creates the authority of the internal processes if it does not exist. It is separate from the authority of
+    tenants' routes, so that no certificate of a client opens an internal port.
     """
     return ensure_ca(directory, now, CA_NAME)
 
@@ -118,12 +120,12 @@ def ensure_internal_ca(directory: Path, now: datetime | None = None) -> Path:
 def ensure_process_certificate(
     directory: Path, process: ProcessIdentity, hosts: Iterable[str] = (), now: datetime | None = None
 ) -> Path | None:
-    """As `ensure_certificate`, below the authority inside the installation."""
+    """Works like `ensure_certificate`, with the internal authority."""
     return ensure_certificate(directory, process.file_name.removesuffix(".pem"), hosts, now, process=process)
 
 
 def _serves(pem: bytes, hosts: Iterable[str], now: datetime) -> bool:
-    """Whether a certificate goes on for a while, and names all these hosts. One that is torn does not."""
+    """True if a certificate remains valid long enough and names all these hosts. False for a corrupt file."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -190,7 +192,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """In one step, for its owner alone."""
+    """Writes the file atomically, readable by its owner only."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as stream:

@@ -1,6 +1,6 @@
-"""Which variables of the environment a child process is given: a list of names each.
+"""The environment variables of child processes: a list of names for each kind of process.
 
-A secret in the environment of whoever starts it goes to nobody who does not use it.
+A secret in the environment of the parent process is passed only to children that use it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-# Names a run of the supervisor: what it started is found by it.
+# Identifies a run of the supervisor; its children are found by this variable.
 RUN_VARIABLE: Final = "PENSTOCK_RUN"
 
-# What any program may need: where things are, and how a person writes.
+# Variables that any program may need: paths and locale.
 SYSTEM: Final = frozenset({
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV",
     "MALLOC_ARENA_MAX", RUN_VARIABLE,
@@ -22,7 +22,7 @@ SYSTEM_PREFIXES: Final = ("LC_", "PYTHON")
 JAVA: Final = frozenset({"JAVA_HOME", "JAVA_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"})
 BROKER: Final = frozenset({"PENSTOCK_NATIVE", "PENSTOCK_NATIVE_DIR", "PENSTOCK_NATIVE_NOTE"})
 COMPILER: Final = frozenset({"CC", "CFLAGS", "CPPFLAGS", "LDFLAGS"})
-# The agent and the pipeline are Django programs that serve nobody.
+# The agent and the pipeline are Django programs without an HTTP server.
 DJANGO: Final = frozenset({
     "DJANGO_SETTINGS_MODULE", "DATABASE_URL", "ZOOKEEPER_URL", "PENSTOCK_STATE_DIR", "PENSTOCK_PUBLIC_URL",
     "PENSTOCK_CONTROL_SECRET_FILE", "PENSTOCK_ZOOKEEPER_CONTROL_FILE", "PENSTOCK_ZOOKEEPER_BROKER_FILE",
@@ -31,11 +31,12 @@ DJANGO: Final = frozenset({
     "PENSTOCK_ZOOKEEPER_BROKER_CERTIFICATE_FILE", "PENSTOCK_LOG_JSON", "PENSTOCK_LOG_LEVEL",
 })  # fmt: skip
 LIBPQ_PREFIX: Final = "PG"
-# Keys of the bucket that the lake may be in.
+# Keys of the bucket in which the lake may be.
 LAKE_PREFIX: Final = "AWS_"
 AGENT: Final = DJANGO | BROKER | COMPILER
 SPARK_PREFIXES: Final = ("SPARK_", "PYSPARK_", "HADOOP_", "OPENBLAS_", "OMP_")
-# Archives write to tenants' addresses. SECRET_KEY is not given: it signs sessions, and this process reads what tenants
+# Archives write to tenants' addresses. SECRET_KEY is excluded: it signs sessions, and this process reads data of
+# tenants.
 # sent.
 PIPELINE: Final = DJANGO | JAVA | {
     "REDIS_URL", "SPARK_MASTER", "PENSTOCK_SPARK_FROM_RECORDS", "PENSTOCK_SPARK_KEPT_MINUTES",
@@ -47,7 +48,9 @@ PIPELINE: Final = DJANGO | JAVA | {
 def only(
     names: Collection[str], prefixes: tuple[str, ...] = (), environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Those of `environ` that are named, or begin with a prefix, with what any program may need."""
+    """Returns the variables of `environ` that are named or begin with a prefix, with the variables that any program may
+    need.
+    """
     wanted = (*SYSTEM_PREFIXES, *prefixes)
     return {
         name: value for name, value in environ.items() if name in SYSTEM or name in names or name.startswith(wanted)
@@ -55,35 +58,35 @@ def only(
 
 
 def system_variables() -> dict[str, str]:
-    """For a program that is not ours."""
+    """Returns the variables of a third-party program."""
     return only(())
 
 
 def java_variables() -> dict[str, str]:
-    """For a Java machine."""
+    """Returns the variables of a Java process."""
     return only(JAVA)
 
 
 def broker_variables() -> dict[str, str]:
-    """For a broker: what else it is to know is in its settings file."""
+    """Returns the variables of a broker; its further settings are in its settings file."""
     return only(BROKER)
 
 
 def agent_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """For an agent, and for the compiler that it starts."""
+    """Returns the variables of an agent, and of the compiler that it starts."""
     return only(AGENT, (LIBPQ_PREFIX,), environ)
 
 
 def pipeline_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """For the worker of the usage pipeline."""
+    """Returns the variables of the worker of the usage pipeline."""
     return only(PIPELINE, (LIBPQ_PREFIX, LAKE_PREFIX, *SPARK_PREFIXES), environ)
 
 
 @contextmanager
 def as_spark_driver() -> Iterator[None]:
-    """While the Java machine of Spark is started, it inherits only what it uses: neither the database nor the queue.
+    """Restricts the environment while Spark's Java process is started: it inherits neither the database nor the queue.
 
-    Only for a process with one thread that reads its environment.
+    Only for a process in which no other thread reads the environment.
     """
     before = dict(os.environ)
     kept = only(JAVA | {"PENSTOCK_STATE_DIR"}, SPARK_PREFIXES)

@@ -1,6 +1,7 @@
-"""The control plane as its brokers know it: by the certificate of this process (decision 106).
+"""The control plane's client side of internal TLS: brokers identify it by the certificate of this process (decision
+106).
 
-Contexts are made anew when the files are replaced; connections keep the one of their handshake.
+Contexts are recreated when the files are replaced; connections keep the context of their handshake.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from brokers.contract.process_identity import CA_FILE, ProcessIdentity, identity
 
 
 class Files(NamedTuple):
-    """Key and certificate of this process, and the authority of all of them."""
+    """Key and certificate of this process, and the common authority."""
 
     certificate: Path
     authority: Path
@@ -33,12 +34,12 @@ _known: dict[Files, _Known] = {}
 
 
 def own_files() -> Files:
-    """Of this process."""
+    """Returns the files of this process."""
     return Files(Path(settings.INTERNAL_CERTIFICATE_FILE), Path(settings.INTERNAL_TLS_DIR) / CA_FILE)
 
 
 def client_context() -> ssl.SSLContext:
-    """Raises OSError where there is no certificate, or it cannot be used."""
+    """Returns the client context. Raises OSError if there is no certificate, or it cannot be used."""
     files = own_files()
     seen = tuple((status.st_mtime_ns, status.st_ino) for status in map(Path.stat, files))
     with _lock:
@@ -50,7 +51,7 @@ def client_context() -> ssl.SSLContext:
 
 def _made(files: Files) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Who it is, its certificate says by its role and number, not by a host's name.
+    # The certificate identifies its process by role and number, not by host name.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -60,7 +61,7 @@ def _made(files: Files) -> ssl.SSLContext:
 
 
 def secured(plain: socket.socket, peer: ProcessIdentity) -> ssl.SSLSocket:
-    """A connected socket under TLS, towards `peer` and nobody else; closed where that fails. Raises OSError."""
+    """Returns a connected socket wrapped in TLS, with `peer` only; closes the socket on failure. Raises OSError."""
     try:
         result = client_context().wrap_socket(plain)
     except OSError:

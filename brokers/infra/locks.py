@@ -1,4 +1,4 @@
-"""One worker at a time on one instance: a PostgreSQL advisory lock, given back by itself when a worker dies."""
+"""Locks that allow one worker at a time per instance: PostgreSQL advisory locks, released when a worker dies."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LOCK_SPACE = "penstock.reconcile"
 
 
 class Busy(Exception):
-    """Another worker holds the lock."""
+    """Raised when another worker holds the lock."""
 
 
 @contextmanager
 def only_one(name: str) -> Iterator[None]:
-    """Hold the lock called `name` for the length of the block. Raises `Busy` when somebody else does."""
+    """Holds the lock `name` for the duration of the block. Raises `Busy` if it is held elsewhere."""
     number = int.from_bytes(hashlib.sha256(f"{LOCK_SPACE}\n{name}".encode()).digest()[:8], "big", signed=True)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [number])

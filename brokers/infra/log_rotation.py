@@ -1,8 +1,8 @@
-"""Log files that stay small while their programs write to them. Without Django, for whoever starts before it.
+"""Rotation of log files to which programs write. Does not use Django, because it runs before Django starts.
 
-A program is given an open file and knows of no rotation: what is in the file is copied, and the file emptied. Programs
-append, so the next line is the first one again; a line written in between may be missing from both. Whoever starts a
-program opens its log with `open_log` and calls `rotate` every now and then.
+A program is given an open file and does not take part in the rotation: the content of the file is copied, and the file
+is truncated. Programs append, so the next line becomes the first one; a line written in between may be missing from
+both. The process that starts a program opens its log with `open_log` and calls `rotate` regularly.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
-# Of one file, and how many older ones are kept beside it as `.1` (the newest) and so on.
+# Largest size of one file, and the number of older files kept beside it as `.1` (the newest) and so on.
 LOG_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 LOG_FILES_KEPT: Final = 3
 COPIED_AT_ONCE_BYTES: Final = 1024 * 1024
 
 
 def open_log(file: Path) -> IO[bytes]:
-    """To be handed to a program; its folder is made, and only its owner may read it."""
+    """Opens a log for a program; creates its directory, and restricts the file to its owner."""
     file.parent.mkdir(parents=True, exist_ok=True)
     rotate(file)
     return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
 
 
 def rotate(file: Path, bytes_max: int | None = None, kept: int = LOG_FILES_KEPT) -> bool:
-    """Starts the file anew if it is larger than that. A full disk leaves the older files out, not the program without
-    a log: what matters is that the file does not grow.
+    """Truncates the file if it is larger than `bytes_max`. With a full disk the older files are dropped and the program
+    keeps its log: the file must not grow.
     """
     try:
         size_bytes = file.stat().st_size
@@ -52,7 +52,7 @@ def rotate(file: Path, bytes_max: int | None = None, kept: int = LOG_FILES_KEPT)
 
 
 def _copy(file: Path, draft: Path, bytes_max: int) -> None:
-    """To the end, but behind a program that writes without end not for ever."""
+    """Copies the file to its end, but at most `bytes_max`, in case a program writes without pause."""
     with file.open("rb") as source, draft.open("wb") as target:
         os.fchmod(target.fileno(), os.fstat(source.fileno()).st_mode)
         while bytes_max > 0 and (piece := source.read(COPIED_AT_ONCE_BYTES)):

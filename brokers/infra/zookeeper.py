@@ -1,6 +1,6 @@
-"""The control plane's session with ZooKeeper: one client per process and ensemble, made on first use.
+"""The control plane's session with ZooKeeper: one client per process and ensemble, created on first use.
 
-Only `publisher` writes through it. A worker that forks makes its own: a session must not be shared across a fork.
+Only `publisher` writes through it. A forked worker creates its own: a session must not be shared across a fork.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from tenants.errors import Unavailable
 logger = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_S = 10.0
-# A call that was begun while ZooKeeper was there is given up after so long. kazoo would have it wait until it is back.
+# Timeout of a call that was begun while ZooKeeper was connected. kazoo would wait until it is connected again.
 CALL_TIMEOUT_S = 15.0
 
-# kazoo gives a client up whose credentials are refused.
+# States in which kazoo has given up, because the credentials were refused or the client was closed.
 ENDED_STATES = (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
 
-# What any call may raise when ZooKeeper is away: retried later, never our caller's fault.
+# Errors that any call may raise when ZooKeeper is unavailable: retried later, never the caller's fault.
 TROUBLE = (KazooException, KazooTimeoutError)
 
 
 class _Result(AsyncResult):
-    """Whoever waits for it does so no longer than `CALL_TIMEOUT_S`."""
+    """A result whose `get` waits no longer than `CALL_TIMEOUT_S`."""
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         return super().get(block, CALL_TIMEOUT_S if timeout is None else timeout)
@@ -52,7 +52,7 @@ class _Handler(SequentialThreadingHandler):
 
 
 class _Session(NamedTuple):
-    """`is_live` is set while it is connected. kazoo connects by itself, again and again, from the first `start` on."""
+    """A client; `is_live` is set while it is connected. kazoo reconnects by itself from the first `start` on."""
 
     client: KazooClient
     is_live: threading.Event
@@ -63,16 +63,16 @@ _lock = threading.Lock()
 
 
 class Identity(NamedTuple):
-    """As whom the control plane speaks, and what the nodes that it makes allow to whom."""
+    """The credentials of the control plane, and the access lists of the nodes that it creates."""
 
     credentials: Credentials
     access: TreeAccess
 
 
 def identity() -> Identity | None:
-    """None where no credentials are named: ZooKeeper is then open to whoever reaches it.
+    """Returns the identity, or None if no credentials are configured: ZooKeeper is then open to all that reach it.
 
-    Raises `Unavailable` when a file that is named cannot be used.
+    Raises `Unavailable` if a configured file cannot be used.
     """
     files = (settings.ZOOKEEPER_CONTROL_FILE, settings.ZOOKEEPER_BROKER_FILE)
     if not all(files):
@@ -90,19 +90,19 @@ def _identity(control_file: str, broker_file: str) -> Identity:
 
 
 def kazoo_acl(grants: Iterable[Grant]) -> list[ACL]:
-    """Access lists as kazoo wants them."""
+    """Returns the access lists in kazoo's form."""
     return [ACL(grant.permissions, Id(DIGEST, grant.digest)) for grant in grants]
 
 
 def ensemble_of(cluster: Cluster) -> str:
-    """`host:port[,host:port]` of the cluster's ensemble, without a chroot."""
+    """Returns `host:port[,host:port]` of the cluster's ensemble, without a chroot."""
     return str(cluster.zookeeper or settings.ZOOKEEPER_URL).removeprefix("zookeeper://").split("/")[0]
 
 
 def session(cluster: Cluster) -> KazooClient:
-    """A connected client; paths are absolute, so prefix them with `cluster.chroot`.
+    """Returns a connected client; paths are absolute and need the prefix `cluster.chroot`.
 
-    Raises `Unavailable` when ZooKeeper does not answer within `ZOOKEEPER_CONNECT_TIMEOUT_S`.
+    Raises `Unavailable` if ZooKeeper does not answer within `ZOOKEEPER_CONNECT_TIMEOUT_S`.
     """
     key = (os.getpid(), ensemble_of(cluster))
     with _lock:
@@ -127,12 +127,12 @@ def _begin(ensemble: str) -> _Session:
         auth_data=[own.credentials.auth] if own else None,
         **(tls.kazoo_options() if tls else {}),
     )
-    # Only once: of a client that is connecting again kazoo's `start` waits for its end, which never comes.
+    # `start` is called only once: on a reconnecting client, kazoo's `start` waits for an event that never occurs.
     return _Session(client, client.start_async())
 
 
 def close(pid: int, ensemble: str) -> None:
-    """End a session; a process ends only its own."""
+    """Ends a session; a process ends only its own."""
     if pid != os.getpid():
         return
     with _lock:
@@ -143,6 +143,6 @@ def close(pid: int, ensemble: str) -> None:
 
 
 def close_all() -> None:
-    """End every session of this process (tests, and a worker going down)."""
+    """Ends all sessions of this process (in tests, and when a worker shuts down)."""
     for pid, ensemble in list(_sessions):
         close(pid, ensemble)

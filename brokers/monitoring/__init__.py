@@ -1,1 +1,1 @@
-"""What brokers say of themselves: observation, health, the cluster overview, sampled lags."""
+"""Monitoring of brokers: observation, health, the cluster overview, sampled lags."""

@@ -1,4 +1,4 @@
-"""What needs a person: out of rows and kept observations, a sentence each with a link to the act. Asks nobody."""
+"""Action items for operators: from rows and cached observations, each a sentence with a link. Queries no broker."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ from tenants.wording import localized
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """`act` is what the link says. What is not needed now will be soon. `affected` says whom it hits, where that is
-    known and the reader may know it; `affected_link` leads to all of them.
+    """An action item. `act` is the text of the link. `is_now` is False for an item that is not urgent yet. `affected`
+    names the affected instances, where they are known and the reader may see them; `affected_link` leads to all of
+    them.
     """
 
     text: str
@@ -54,12 +55,12 @@ KnownAffected = Mapping[Incident, Affected]
 
 
 def is_silent(broker: Broker, now: datetime) -> bool:
-    """Whether it shall run and does not serve: its instances have lost it."""
+    """True if the broker should run and does not serve: its instances have lost it."""
     return health(broker, now) in (Health.LATE, Health.DOWN)
 
 
 def _hit(known: KnownAffected, incident: Incident, cluster_id: str, asked: str) -> dict[str, Any]:
-    """What a need says of those whom the incident hits."""
+    """Returns the fields of an action item that describe the instances affected by the incident."""
     affected = known.get(incident)
     if affected is None:
         return {}
@@ -68,7 +69,7 @@ def _hit(known: KnownAffected, incident: Incident, cluster_id: str, asked: str) 
 
 
 def of_broker(broker: Broker, now: datetime, known: KnownAffected = MappingProxyType({})) -> Iterator[Need]:
-    """A broker that shall run: what it says of itself, and whether it says anything."""
+    """Yields items about a broker that should run: the state that it reports, and whether it answers."""
     words = {"number": broker.number, "cluster": broker.cluster.name}
     on_map = Link(reverse("admin:brokers_cluster_map", args=[broker.cluster_id]), _("Open the map"))
     page = Link(reverse("admin:brokers_broker_change", args=[broker.pk]), _("Open the broker"))
@@ -84,7 +85,7 @@ def of_broker(broker: Broker, now: datetime, known: KnownAffected = MappingProxy
     elif result == Health.DISK_OFFLINE:
         yield Need(text=_("A disk of broker %(number)s of %(cluster)s is offline.") % words, link=page.to, act=page.act)
     if result not in (Health.HEALTHY, Health.DISK_OFFLINE):
-        return  # what it said last is old
+        return  # its last report is out of date
     unopened = int(broker.observed.get("unopened_listeners", 0))
     if unopened:
         text = _(
@@ -108,11 +109,11 @@ def of_broker(broker: Broker, now: datetime, known: KnownAffected = MappingProxy
 
 
 def fullest_disk_percent(broker: Broker) -> int:
-    """Of the volumes that its log directories lie on; 0 where none says its size."""
+    """Returns the highest usage of the volumes of its log directories; 0 if no volume reports its size."""
     sizes = [
-        (int(item["total_bytes"]), int(item["usable_bytes"]))
-        for item in broker.observed.get("log_directories", ())
-        if item.get("total_bytes") and not item.get("offline_reason")
+        (int(directory["total_bytes"]), int(directory["usable_bytes"]))
+        for directory in broker.observed.get("log_directories", ())
+        if directory.get("total_bytes") and not directory.get("offline_reason")
     ]
     return max(((total - usable) * 100 // total for total, usable in sizes), default=0)
 
@@ -158,7 +159,7 @@ def of_cluster(
 
 
 def of_host(host: Host, now: datetime) -> Iterator[Need]:
-    """A host with brokers that shall run: whether its agent looks after them."""
+    """Yields items about a host with brokers that should run: the state of its agent."""
     link = reverse("admin:brokers_host_change", args=[host.pk])
     if host.agent_seen_at is None:
         text = _("No agent was ever seen on host %(host)s: nobody starts its brokers.") % {"host": host.name}
@@ -173,7 +174,7 @@ def of_host(host: Host, now: datetime) -> Iterator[Need]:
 
 
 def of_waiting(instance: Instance, now: datetime) -> Need:
-    """One that no cluster has room for: it starts by itself when there is some."""
+    """Returns the item of an instance for which no cluster has capacity: it starts as soon as there is some."""
     minutes = int((now - instance.phase_since).total_seconds() // 60)
     words = {
         "name": instance.name,
@@ -191,11 +192,11 @@ def of_waiting(instance: Instance, now: datetime) -> Need:
 
 
 def of_fleet(operations: Iterable[FleetOperation], now: datetime) -> Iterator[Need]:
-    """Clusters that are formed or retired, and wait for longer than that takes."""
+    """Yields items about clusters whose formation or retirement is overdue."""
     for row in operations:
         if now - row.created_at < timedelta(seconds=OPERATION_LATE_S):
             continue
-        step = next((item for item in row.steps if item["state"] != "done"), None)
+        step = next((step for step in row.steps if step["state"] != "done"), None)
         words = {
             "what": row.get_type_display(),
             "cluster": row.cluster.name,
@@ -208,7 +209,7 @@ def of_fleet(operations: Iterable[FleetOperation], now: datetime) -> Iterator[Ne
 
 
 def of_instance(instance: Instance) -> Need:
-    """One that failed before it ever ran."""
+    """Returns the item of an instance that failed before it ever ran."""
     words = {
         "name": instance.name,
         "tenant": instance.tenant.name,
@@ -221,7 +222,7 @@ def of_instance(instance: Instance) -> Need:
 
 
 def of_operation(operation: Operation, now: datetime) -> Need:
-    """One that is not done though it should be."""
+    """Returns the item of an overdue operation."""
     minutes = int((now - operation.created_at).total_seconds() // 60)
     words = {"what": operation.get_type_display(), "name": operation.instance.name, "minutes": f"{minutes:,}"}
     text = _("%(what)s: %(name)s is not done after %(minutes)s min.") % words
@@ -231,7 +232,7 @@ def of_operation(operation: Operation, now: datetime) -> Need:
 
 
 def of_work(rebalances: Iterable[Rebalance], restarts: Iterable[RollingRestart]) -> Iterator[Need]:
-    """Long work of operators that waits for something, or for somebody."""
+    """Yields items about long work of operators that is waiting or paused."""
     for row in rebalances:
         link = reverse("admin:brokers_rebalance_change", args=[row.pk])
         yield from _waits(row.title, row.cluster.name, row.trouble, row.state == RebalanceState.PAUSED, link)

@@ -1,4 +1,4 @@
-"""The end of a broker's own log, for operators: read from its file where the broker runs on this machine."""
+"""The end of a broker's own log, for operators: read from its file if the broker runs on this machine."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from brokers.models import Broker
 
 LINES_MAX: Final = 50
 LINE_CHARS_MAX: Final = 500
-# Read from the end of the file, however long its lines are.
+# Bytes read from the end of the file, independent of the length of its lines.
 READ_BYTES_MAX: Final = 64 * 1024
 AGENT_DIR: Final = "agent"
 LOG_FILE: Final = "broker.log"
 
 
 def log_file_of(broker: Broker) -> Path:
-    """The file that the agent of this machine gives the broker's process for its log."""
+    """Returns the file that the agent of this machine uses for the log of the broker's process."""
     return Path(settings.STATE_DIR) / AGENT_DIR / broker.cluster_id / str(broker.number) / LOG_FILE
 
 
 def last_lines(broker: Broker) -> list[str] | None:
-    """The last lines of the broker's log, cut to a bounded length and without control characters, oldest first. None
-    where this machine has no log of it.
+    """Returns the last lines of the broker's log, oldest first, truncated to a bounded length and without control
+    characters. None if this machine has no log of it.
     """
     try:
         with log_file_of(broker).open("rb") as file:
@@ -36,7 +36,7 @@ def last_lines(broker: Broker) -> list[str] | None:
         return None
     lines = read.decode("utf-8", "replace").splitlines()
     if size_bytes > READ_BYTES_MAX:
-        lines = lines[1:] or lines  # the first one begins in its middle
+        lines = lines[1:] or lines  # the first line is incomplete
     return [_shown(line) for line in lines if line.strip()][-LINES_MAX:]
 
 

@@ -1,4 +1,4 @@
-"""The map of a cluster: what its brokers say of themselves and of each other, put beside what is wanted of them.
+"""The map of a cluster: the brokers' reports about themselves and each other, beside the configured state.
 
 Counts come from one broker's image (the controller's where it answers); partitions come page by page.
 """
@@ -37,7 +37,7 @@ UNKNOWN_WHILE_CHECKING = ("under_replicated", "offline", "under_min_isr")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSummary:
-    """A broker's card: its row, one word about it, and its share of the cluster (None = not known)."""
+    """A broker's summary: its row, its health, and its share of the cluster (None = not known)."""
 
     row: Broker
     health: Health
@@ -51,7 +51,7 @@ class BrokerSummary:
 
     @property
     def is_gone(self) -> bool:
-        """It answers nobody, so it may be gone for good."""
+        """True if it does not answer, so it may be lost permanently."""
         return not self.is_live and self.health in (Health.LATE, Health.DOWN, Health.STOPPED)
 
     @property
@@ -60,12 +60,12 @@ class BrokerSummary:
 
     @property
     def log_bytes(self) -> int | None:
-        """What it said last that its logs take."""
+        """Returns the size of its logs as last reported."""
         return (self.row.observed or {}).get("log_bytes")
 
     @property
     def modules(self) -> str:
-        """What its modules are, in words."""
+        """Returns the localized kind of its modules."""
         return modules_of(self.row)
 
     @property
@@ -81,12 +81,12 @@ def _storage(body: Mapping[str, Any]) -> dict[str, StorageUsed] | None:
 
 
 def _shortened(bodies: Iterable[Mapping[str, Any]]) -> dict[str, Shortened]:
-    """Of each topic the oldest record of any partition, to the minute; the latest shortened topics."""
+    """Returns for each topic the oldest record of any partition, to the minute; the most recently shortened topics."""
     kept: dict[str, dict[str, int]] = {}
     for body in bodies:
-        for instance_id, item in body.get("storage_shortened", {}).items():
+        for instance_id, shortened in body.get("storage_shortened", {}).items():
             topics = kept.setdefault(str(instance_id), {})
-            for name, oldest_ms in item["topics"]:
+            for name, oldest_ms in shortened["topics"]:
                 minute_ms = int(oldest_ms) - int(oldest_ms) % MS_PER_MINUTE
                 topics[str(name)] = min(topics.get(str(name), minute_ms), minute_ms)
     return {
@@ -97,10 +97,10 @@ def _shortened(bodies: Iterable[Mapping[str, Any]]) -> dict[str, Shortened]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMap:
-    """`counts` is empty when no broker answers; `silent` names who of those that shall run does not.
+    """The map. `counts` is empty if no broker answers; `silent` names the brokers that should run and do not answer.
 
-    `incomplete` names brokers that are away though the picture does not know it yet, and `is_decided` says whether the
-    controller has acted on what the picture knows: until both are so, the counts are those of before a loss.
+    `incomplete` names brokers that are gone although the image still lists them; `is_decided` is True if the controller
+    has acted on all losses in the image: otherwise the counts are those of before a loss.
     """
 
     cluster: Cluster
@@ -110,15 +110,17 @@ class ClusterMap:
     silent: tuple[BrokerUnresponsive, ...]
     incomplete: tuple[int, ...] = ()
     is_decided: bool = True
-    # What the controller says of instances that use much of their storage: bytes, and whether they are full. None: not
+    # The controller's report of instances that use much of their storage: bytes, and whether they are full. None: not
+    # known; instances that are not listed use little.
     # known; who is not in it uses little.
     storage: Mapping[str, StorageUsed] | None = None
-    # Instances whose oldest records went lately because they were nearly full, as all brokers say that answered.
+    # Instances whose oldest records were recently deleted because they were nearly full, as reported by all brokers
+    # that answered.
     shortened: Mapping[str, Shortened] = field(default_factory=dict)
 
     @property
     def is_checking(self) -> bool:
-        """Somebody was lost, and what that means is not known yet."""
+        """True if a broker was lost, and the consequences are not known yet."""
         return self.is_known and (bool(self.incomplete) or not self.is_decided)
 
     @property
@@ -127,23 +129,23 @@ class ClusterMap:
 
     @property
     def shown(self) -> Mapping[str, int | None]:
-        """Every count, None where it is not known."""
+        """Returns every count, None where it is not known."""
         open_ = UNKNOWN_WHILE_CHECKING if self.is_checking else ()
         return {name: None if name in open_ else self.counts.get(name) for name in COUNTS}
 
     @property
     def is_safe(self) -> bool:
-        """Every partition has a leader."""
+        """True if every partition has a leader."""
         return self.is_known and not self.is_checking and not self.counts["offline"]
 
     @property
     def is_whole(self) -> bool:
-        """Nothing is missing anywhere."""
+        """True if nothing is missing."""
         return self.is_safe and not self.counts["under_replicated"] and not self.silent
 
 
 def cluster_map(cluster: Cluster) -> ClusterMap:
-    """The map as of at most a second ago."""
+    """Returns the map, at most one second old."""
     rows = list(Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host").order_by("number"))
     draining = set(
         Rebalance.objects.filter(cluster=cluster, broker__isnull=False, state__in=("running", "paused")).values_list(
@@ -156,9 +158,9 @@ def cluster_map(cluster: Cluster) -> ClusterMap:
 def draw(
     cluster: Cluster, rows: Sequence[Broker], answers: observe.Answers, draining: Collection[str] = ()
 ) -> ClusterMap:
-    """The map out of a cluster's rows and its brokers' answers."""
+    """Returns the map made of a cluster's rows and its brokers' answers."""
     body = _best(answers.bodies)
-    shares = {item["id"]: item for item in body.get("brokers", ())}
+    shares = {share["id"]: share for share in body.get("brokers", ())}
     controller = int(body.get("controller_id", -1))
     stopped = {row.number for row in rows if row.wanted == WantedState.STOPPED}
     return ClusterMap(
@@ -166,7 +168,7 @@ def draw(
         controller=controller,
         counts={name: int(body[name]) for name in COUNTS} if body else {},
         brokers=tuple(_card(row, shares, controller, is_known=bool(body), draining=draining) for row in rows),
-        silent=tuple(item for item in answers.silent if item.broker_id not in stopped),
+        silent=tuple(broker for broker in answers.silent if broker.broker_id not in stopped),
         incomplete=tuple(row.number for row in rows if _is_lost_unseen(row, shares, answers)),
         is_decided=_is_decided(body, shares),
         storage=_storage(body),
@@ -175,8 +177,8 @@ def draw(
 
 
 def keep(now: datetime) -> list[tuple[Cluster, dict[str, int]]]:
-    """Ask the brokers of every cluster, and keep what they answer for pages that ask nobody. The clusters, with what
-    is counted of their partitions; nothing where no broker knows.
+    """Queries the brokers of every cluster, and caches the answers for pages that query no broker. Returns the clusters
+    with the counts of their partitions; empty counts if no broker answers.
     """
     result = []
     for cluster in Cluster.objects.active().order_by("pk"):
@@ -189,7 +191,9 @@ def keep(now: datetime) -> list[tuple[Cluster, dict[str, int]]]:
 
 
 def kept(clusters: Iterable[Cluster]) -> dict[str, tuple[datetime, observe.Answers]]:
-    """What was kept last, with its time, by the id of the cluster; nothing where nobody looked for long."""
+    """Returns the last cached answers with their time, by cluster id; nothing for a cluster that was not queried
+    recently.
+    """
     keys = {_kept_key(cluster): cluster.pk for cluster in clusters}
     return {keys[key]: result for key, result in shared_cache.get_many(list(keys)).items()}
 
@@ -199,13 +203,13 @@ def _kept_key(cluster: Cluster) -> str:
 
 
 def _is_lost_unseen(row: Broker, shares: Mapping[int, Mapping[str, Any]], answers: observe.Answers) -> bool:
-    """Whether the others take a broker to be alive that does not answer, is only starting, whose process ended, or
-    that began another one after they were asked.
+    """True if the other brokers still list as live a broker that does not answer, is only starting, whose process
+    ended, or whose process was restarted after the query.
     """
     share = shares.get(row.number)
     if share is None or not share["live"] or row.wanted == WantedState.STOPPED:
         return False
-    is_silent = any(item.broker_id == row.number for item in answers.silent)
+    is_silent = any(broker.broker_id == row.number for broker in answers.silent)
     is_starting = not answers.bodies.get(row.number, {"ready": True})["ready"]
     has_ended = row.process_state in (ProcessState.BACKING_OFF, ProcessState.STOPPED)
     is_newer = bool(answers.asked_at and row.process_since and row.process_since > answers.asked_at)
@@ -213,8 +217,8 @@ def _is_lost_unseen(row: Broker, shares: Mapping[int, Mapping[str, Any]], answer
 
 
 def _is_decided(body: Mapping[str, Any], shares: Mapping[int, Mapping[str, Any]]) -> bool:
-    """Whether there is a controller, and no partition has a leader that is gone. Brokers of earlier versions do not
-    count those.
+    """True if there is a controller, and no partition has a leader that is gone. Brokers of earlier versions do not
+    count such partitions.
     """
     if not body:
         return True
@@ -247,9 +251,9 @@ def _card(
 def partition_page(
     cluster: Cluster, *, state: str = "all", broker: int | None = None, after: str = "", limit: int = 50
 ) -> tuple[list[Mapping[str, Any]], str]:
-    """Partitions in a state by name and index, with the place after the last of them ("" at the end).
+    """Returns partitions in a state, by name and index, with the position after the last of them ("" at the end).
 
-    Raises `Unavailable` when no broker answers.
+    Raises `Unavailable` if no broker answers.
     """
     asked: dict[str, str | int] = {"state": state, "after": after, "limit": limit}
     if broker is not None:
@@ -265,8 +269,8 @@ def partition_page(
 
 
 def _best(bodies: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The controller's own picture, else the latest controller's that somebody knows of. A broker that is starting has
-    no picture yet.
+    """Returns the controller's own image, or the image with the latest controller. A starting broker has no
+    image yet.
     """
     ready = [body for body in bodies.values() if body["ready"]]
     ready.sort(key=lambda body: (body["broker_id"] == body["controller_id"], body["controller_epoch"]))

@@ -1,4 +1,4 @@
-"""The port `instances.clients.interfaces.connection_admin_client`, over the admin ports of brokers."""
+"""Implements `instances.clients.interfaces.connection_admin_client` over the admin ports of brokers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLOSED, NOT_FOUND = 200, 404
 
 
 class Connections:
-    """See `instances.clients.interfaces.ConnectionAdminClient`."""
+    """Implements `instances.clients.interfaces.ConnectionAdminClient`."""
 
     def connections(self, instance_id: str, at_most: int) -> ConnectionList:
         targets = observe.targets_of_instance(instance_id)

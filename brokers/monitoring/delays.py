@@ -1,4 +1,4 @@
-"""Carries the delays that brokers keep for a quarter of an hour to where they are kept for a month."""
+"""Copies throttle delays, which brokers keep for a quarter of an hour, to storage that keeps them for a month."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from brokers.monitoring import observe
 from instances import services
 from tenants.containment import contained
 
-# After a look at every broker of a cluster its minutes are known until then.
+# Time for which the end of the known minutes of a cluster is cached after a complete query.
 KNOWN_KEPT_S = 600
 
 
 def keep(now: datetime) -> int:
-    """Ask every broker once; returns how many minutes were kept. What is too old is deleted."""
+    """Queries every broker once; returns the number of stored minutes. Expired rows are deleted."""
     kept = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("delays.cluster_failed", cluster_id=cluster.pk):
@@ -33,13 +33,15 @@ def keep(now: datetime) -> int:
 
 
 def known_until(cluster_ids: Iterable[str]) -> dict[str, datetime]:
-    """Up to when the delays of each cluster are kept, as all its brokers told them; nothing where that is long ago."""
+    """Returns the time up to which the delays of each cluster are complete; nothing if the last complete query is too
+    old.
+    """
     keys = {_known_key(cluster_id): cluster_id for cluster_id in cluster_ids}
     return {keys[key]: at for key, at in cache.get_many(list(keys)).items()}
 
 
 def _missing(cluster: Cluster, answers: observe.Answers) -> bool:
-    """Whether a broker that shall run did not tell."""
+    """True if a broker that should run did not answer."""
     rows = Broker.objects.filter(cluster=cluster, removed_at=None).exclude(wanted=WantedState.STOPPED)
     return not answers.bodies.keys() >= set(rows.values_list("number", flat=True))
 
@@ -49,7 +51,7 @@ def _known_key(cluster_id: str) -> str:
 
 
 def merged(bodies: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, int]]:
-    """The longest delay of all brokers, by instance and minute. Pure."""
+    """Returns the longest delay of all brokers, by instance and minute. Pure."""
     result: dict[str, dict[int, int]] = {}
     for body in bodies:
         for instance_id, minutes in body["instances"].items():

@@ -1,4 +1,4 @@
-"""How brokers are: what they say of themselves, kept with their rows, and what an operator has to know."""
+"""The health of brokers: their reports, stored with their rows, and the state shown to operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenants.containment import contained
 
 
 def observe(now: datetime) -> int:
-    """Ask every broker for `/v1/status`; returns how many answered."""
+    """Queries `/v1/status` of every broker; returns the number of answers."""
     answered = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         answers = admin_ports.ask_all(admin_ports.targets_of_cluster(cluster), "/v1/status")
@@ -27,7 +27,7 @@ def observe(now: datetime) -> int:
 
 
 def health(broker: Broker, now: datetime) -> Health:
-    """One word about a broker, from what is wanted, what the agent sees and when it last answered."""
+    """Returns the health of a broker from its configured state, the agent's view and its last answer."""
     if broker.wanted == WantedState.STOPPED:
         return Health.STOPPED
     if broker.process_state in (ProcessState.BACKING_OFF, ProcessState.STOPPED):
@@ -41,7 +41,7 @@ def health(broker: Broker, now: datetime) -> Health:
 
 
 def offline_directories(broker: Broker) -> dict[str, str]:
-    """The log directories that the broker has given up, each with what happened there."""
+    """Returns the log directories that the broker has taken offline, with the reason of each."""
     directories = (broker.observed or {}).get("log_directories", ())
     return {
         str(directory["path"]): str(directory["offline_reason"])
@@ -51,7 +51,9 @@ def offline_directories(broker: Broker) -> dict[str, str]:
 
 
 def modules_of(broker: Broker) -> str:
-    """Whether the broker runs compiled modules, and if not, what becomes of them; empty before it has answered."""
+    """Returns whether the broker runs compiled modules, and if not, the state of their build; empty before it has
+    answered.
+    """
     status = broker.observed or {}
     if "compiled" not in status:
         return ""

@@ -1,5 +1,5 @@
-"""Which instances, and so which tenants, an incident hits: a broker that does not answer, and partitions that lack
-something. Out of rows, and of what the beat task was told last of partitions.
+"""Instances and tenants affected by an incident: a broker that does not answer, and partitions with a problem. Computed
+from rows and from the beat task's last result about partitions.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from tenants.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
-# States of partitions that hit their owners, as brokers call them.
+# States of partitions that affect their owners, as named by brokers.
 STATES = ("offline", "under_min_isr", "under_replicated")
 
 
 class Incident(NamedTuple):
-    """`of` is the id of a broker that does not answer (without a state), or of a cluster with partitions in a state."""
+    """An incident. `of` is the id of a broker that does not answer (without a state), or of a cluster with partitions
+    in a state.
+    """
 
     of: str
     state: str = ""
@@ -49,9 +51,9 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affected:
-    """The first by name, and how many there are. `is_more`: of so many partitions that not all were looked at.
-    `has_internal`: topics of the cluster itself are among them, such as the one of committed offsets, which any
-    instance may need.
+    """The first affected instances by name, and the number of all. `is_more`: not all partitions were examined, because
+    there are too many. `has_internal`: internal topics of the cluster are among them, such as the offsets topic, which
+    any instance may need.
     """
 
     hits: tuple[Hit, ...]
@@ -62,7 +64,7 @@ class Affected:
 
 
 class Owners(NamedTuple):
-    """Of partitions in a state, as they are kept: ids of instances, and the two of `Affected`."""
+    """Owners of partitions in a state, as cached: ids of instances, and two fields of `Affected`."""
 
     ids: tuple[str, ...]
     is_more: bool
@@ -70,7 +72,7 @@ class Owners(NamedTuple):
 
 
 def described(affected: Affected) -> str:
-    """`Instances it hits: 3, of tenants: 2. Acme (billing, orders); Beta (logs).`, and how many are not named. Pure."""
+    """Returns the localized description of the affected instances, with the number of those not named. Pure."""
     sentences = [_hits_in_words(affected)]
     if affected.has_internal:
         sentences.append(_("The cluster's own topics are among them, which groups and transactions of all need."))
@@ -94,7 +96,7 @@ def _hits_in_words(affected: Affected) -> str:
 
 
 def first_hits(rows: Iterable[tuple[str, str, str, str]], owners: Owners) -> Affected:
-    """Of rows `(instance id, its name, tenant id, its name)` those of the owners. Pure."""
+    """Returns the affected instances of rows `(instance id, its name, tenant id, its name)`. Pure."""
     wanted = set(owners.ids)
     own = [row for row in rows if row[0] in wanted]
     hits = sorted((tenant, name, instance_id) for instance_id, name, _tenant_id, tenant in own)
@@ -111,16 +113,18 @@ def first_hits(rows: Iterable[tuple[str, str, str, str]], owners: Owners) -> Aff
 
 
 def keep(cluster: Cluster, counts: Mapping[str, int]) -> None:
-    """Ask which instances own partitions in each state that some are in, and keep the ids for pages that ask nobody."""
+    """Queries the owners of partitions in each state, and caches their ids for pages that query no broker."""
     owners = {state: found for state in STATES if counts.get(state) and (found := _owners(cluster, state))}
     if owners:
-        shared_cache.set(_key(cluster.pk), {state: tuple(each) for state, each in owners.items()}, KEPT_IMAGE_S)
+        shared_cache.set(_key(cluster.pk), {state: tuple(own) for state, own in owners.items()}, KEPT_IMAGE_S)
     else:
         shared_cache.delete(_key(cluster.pk))
 
 
 def _owners(cluster: Cluster, state: str) -> Owners | None:
-    """None where no broker answers: that nobody is known to be hit does not say that nobody is."""
+    """Returns the owners; None if no broker answers, because an empty result would mean that no instance is
+    affected.
+    """
     ids: set[str] = set()
     has_internal, after = False, ""
     for _page in range(LEADERLESS_LISTED_MAX // LEADERLESS_PAGE):
@@ -128,8 +132,8 @@ def _owners(cluster: Cluster, state: str) -> Owners | None:
             lines, after = cluster_overview.partition_page(cluster, state=state, after=after, limit=LEADERLESS_PAGE)
         except Unavailable:
             return None
-        ids |= {line["instance_id"] for line in lines if line["instance_id"]}
-        has_internal = has_internal or any(not line["instance_id"] for line in lines)
+        ids |= {partition["instance_id"] for partition in lines if partition["instance_id"]}
+        has_internal = has_internal or any(not partition["instance_id"] for partition in lines)
         if not after:
             break
     is_more = bool(after) or len(ids) > AFFECTED_INSTANCES_KEPT_MAX
@@ -153,7 +157,9 @@ def _key(cluster_id: str) -> str:
 
 
 def affected_by(clusters: Sequence[Cluster], silent: Sequence[Broker]) -> dict[Incident, Affected]:
-    """Of every incident; three queries at most, however many there are."""
+    """Returns the affected instances of every incident; at most three queries, independent of the number of
+    incidents.
+    """
     return {**_of_partitions(clusters), **_of_brokers(silent)}
 
 
@@ -199,8 +205,8 @@ def _reachable() -> QuerySet[Instance]:
 
 
 def affected_instances(cluster: Cluster, *, broker: Broker | None, state: str, words: str = "") -> QuerySet[Instance]:
-    """All that one incident hits, by the names of tenant and instance: those a broker serves, or the kept owners of
-    partitions in a state.
+    """Returns all instances affected by one incident, by the names of tenant and instance: those served by a broker, or
+    the cached owners of partitions in a state.
     """
     if broker is not None:
         found = _reachable().filter(pk__in=broker.port_leases.filter(is_leaving=False).order_by().values("instance_id"))

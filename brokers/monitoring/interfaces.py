@@ -1,4 +1,4 @@
-"""Interfaces through which the operator's first page asks the apps above; billing plugs them when Django starts."""
+"""Interfaces through which the operator's first page queries the apps above; billing plugs them when Django starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from brokers.monitoring.attention import Need
 from tenants.interfaces import Interface
 
-# Action items about usage records that brokers wrote: at most so many.
+# Returns action items about usage records that brokers wrote, up to the given number.
 usage_needs: Interface[Callable[[int], Iterable[Need]]] = Interface("brokers.monitoring.interfaces.usage_needs")
-# (now): what needs a person in billing. Asked for operators who may see invoices alone.
+# Takes the time; returns action items of billing. Called only for operators who may see invoices.
 money_needs: Interface[Callable[[datetime], Iterable[Need]]] = Interface("brokers.monitoring.interfaces.money_needs")

@@ -1,10 +1,10 @@
-"""Lags of groups, sampled whether somebody looks or not: pages show their trend at once, and alerts have a figure.
+"""Continuous sampling of group lags: pages show their trend immediately, and alerts have a value.
 
-One round looks at so many groups and partitions of each cluster and goes on where the round before stopped, so that a
-large cluster is sampled less often instead of at a greater cost; its groups are listed once for several rounds. Groups
-of very many partitions have a queue of their own, whose cost is spread over the rounds behind each of them. Topics with
-names so long that the cluster knows a hash of them are named by asking as their owner, for some instances a round.
-Where a round stopped is in the cache: losing that costs nothing but the order.
+One round covers a bounded number of groups and partitions of each cluster and continues where the previous round
+stopped, so that a large cluster is sampled less often instead of at a greater cost; its groups are listed once for
+several rounds. Groups of very many partitions have a queue of their own, whose cost is spread over the rounds after
+each of them. Topics with names so long that the cluster knows only a hash of them are named by queries as their owner,
+for some instances per round. The position of a round is cached; losing it affects only the order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PROGRESS_KEPT_S = 3_600
 
 
 class Lags(Protocol):
-    """What a round asks of a cluster; `brokers.dataplane.lags.ClusterLags`."""
+    """The queries of a round to a cluster; implemented by `brokers.dataplane.lags.ClusterLags`."""
 
     def group_ids(self) -> list[str]: ...
     def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[Committed, ...]]: ...
@@ -50,9 +50,9 @@ class Lags(Protocol):
 
 @dataclass(slots=True)
 class Progress:
-    """Where the rounds of a cluster are. `due` are ids of the last list that were not looked at since, `after` is the
-    last that was. `large` are groups that no round has room for; `credit` is how many partitions may be asked for them,
-    below 0 after one that took more than a round's.
+    """The position of a cluster's rounds. `due` are ids of the last list that were not sampled since, `after` is the
+    last one that was. `large` are groups that fit in no round; `credit` is the number of partitions that may be queried
+    for them, below 0 after a group larger than a round.
     """
 
     after: str = ""
@@ -62,7 +62,7 @@ class Progress:
 
 
 def sample_all(now_ms: int) -> int:
-    """A round over every cluster; returns how many groups were sampled."""
+    """Runs a round over every cluster; returns the number of sampled groups."""
     sampled = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("lags.cluster_failed", cluster_id=cluster.pk):
@@ -74,7 +74,7 @@ def sample_all(now_ms: int) -> int:
 
 
 def sample(cluster_id: str, lags: Lags, now_ms: int) -> int:
-    """A round over one cluster."""
+    """Runs a round over one cluster."""
     key = f"lags:{cluster_id}:progress"
     progress = Progress(*cache.get(key, ()))
     count = _sample_due(lags, progress, now_ms) + _sample_large(lags, progress, now_ms)
@@ -85,7 +85,7 @@ def sample(cluster_id: str, lags: Lags, now_ms: int) -> int:
 def _sample_due(lags: Lags, progress: Progress, now_ms: int) -> int:
     if len(progress.due) < LAG_GROUPS_PER_ROUND_MAX:
         progress.due = next_ids(lags.group_ids(), progress.after)
-    # A large group is not asked for all it has only to be passed over again.
+    # A large group is not queried for all its partitions only to be skipped again.
     large = set(progress.large)
     turn = progress.due[:LAG_GROUPS_PER_ROUND_MAX]
     ids = [item for item in turn if item not in large]
@@ -103,43 +103,47 @@ def _sample_due(lags: Lags, progress: Progress, now_ms: int) -> int:
 
 
 def _sample_large(lags: Lags, progress: Progress, now_ms: int) -> int:
-    """The next large group, when the one before is paid for. It keeps its turn for as long as it is large."""
+    """Samples the next large group, when the credit for the previous one is restored. A group keeps its turn while it
+    is large.
+    """
     progress.credit = min(progress.credit + LAG_PARTITIONS_PER_ROUND_MAX, LAG_PARTITIONS_PER_ROUND_MAX)
     if progress.credit <= 0 or not progress.large:
         return 0
-    item = progress.large.pop(0)
-    offsets = lags.committed([item]).get(item, ())
+    group = progress.large.pop(0)
+    offsets = lags.committed([group]).get(group, ())
     progress.credit -= len(offsets)
     if not LAG_PARTITIONS_PER_GROUP_MAX < len(offsets) <= LAG_LARGE_GROUP_PARTITIONS_MAX:
         return 0
-    progress.large.append(item)
-    _note(lags, {item: offsets}, now_ms)
+    progress.large.append(group)
+    _note(lags, {group: offsets}, now_ms)
     return 1
 
 
 def next_ids(ids: Sequence[str], after: str) -> list[str]:
-    """Those behind `after` and round again from the first, as many as are remembered. `ids` are in order. Pure."""
-    later = [item for item in ids if item > after]
-    return [*later, *(item for item in ids if item <= after)][:LAG_GROUPS_LISTED_MAX]
+    """Returns the ids after `after`, then those from the first, up to the bound. `ids` are in order. Pure."""
+    later = [id for id in ids if id > after]
+    return [*later, *(id for id in ids if id <= after)][:LAG_GROUPS_LISTED_MAX]
 
 
 def within_limits(ids: Sequence[str], committed: Mapping[str, Sequence[Committed]]) -> tuple[list[str], list[str]]:
-    """The first groups that a round may ask for, and those among them that are too large for any. Pure."""
+    """Returns the first groups that a round may query, and the groups among them that are too large for any round.
+    Pure.
+    """
     taken: list[str] = []
     passed: list[str] = []
     partitions = 0
     owners: set[str | None] = set()
-    for item in ids:
-        offsets = committed.get(item, ())
+    for id in ids:
+        offsets = committed.get(id, ())
         if len(offsets) > LAG_PARTITIONS_PER_GROUP_MAX:
-            passed.append(item)
+            passed.append(id)
             continue
         partitions += len(offsets)
         if _is_hashed(offsets):
-            owners.add(split_internal(item)[0])
+            owners.add(split_internal(id)[0])
         if partitions > LAG_PARTITIONS_PER_ROUND_MAX or len(owners) > LAG_OWNERS_PER_ROUND_MAX:
             break
-        taken.append(item)
+        taken.append(id)
     return taken, passed
 
 
@@ -148,7 +152,9 @@ def _is_hashed(offsets: Sequence[Committed]) -> bool:
 
 
 def _note(lags: Lags, committed: Mapping[str, Sequence[Committed]], now_ms: int) -> None:
-    """Samples of these groups, by internal id and topic. One with a topic whose name nobody tells has none."""
+    """Stores samples of these groups, by internal id and topic. A group with a topic whose name is not
+    known has none.
+    """
     names = _names(lags, committed)
     shown = {item: offsets for item, offsets in committed.items() if all(place.topic in names for place in offsets)}
     ends_of: dict[str | None, dict[Partition, int]] = defaultdict(dict)
@@ -166,7 +172,7 @@ def _note(lags: Lags, committed: Mapping[str, Sequence[Committed]], now_ms: int)
 
 
 def _names(lags: Lags, committed: Mapping[str, Sequence[Committed]]) -> dict[str, str]:
-    """Internal topic -> the name its tenant knows."""
+    """Returns the tenant's topic names by internal topic."""
     names: dict[str, str] = {}
     for topic in {place.topic for offsets in committed.values() for place in offsets}:
         plain = plain_topic(topic)
@@ -179,10 +185,10 @@ def _names(lags: Lags, committed: Mapping[str, Sequence[Committed]]) -> dict[str
 
 
 def _by_instance(internal_ids: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Instance -> the tenant's id of a group -> its internal id."""
+    """Returns, by instance, the internal ids of groups by the tenant's id."""
     result: dict[str, dict[str, str]] = defaultdict(dict)
-    for item in internal_ids:
-        instance_id, group = split_internal(item)
+    for internal_id in internal_ids:
+        instance_id, group = split_internal(internal_id)
         assert instance_id is not None
-        result[instance_id][group] = item
+        result[instance_id][group] = internal_id
     return result

@@ -1,7 +1,8 @@
-"""What brokers report on their admin ports, asked of all brokers of an instance at once, and put together.
+"""Reports of brokers on their admin ports, queried from all brokers of an instance at once, and merged.
 
-Short timeouts and a cache of a second (shared by all web workers): a page that polls costs a broker one request
-a second, however many people look. A broker that does not answer is named, and what the others said is shown.
+Timeouts are short, and answers are cached for a second (shared by all web workers): a polling page costs a broker one
+request per second, independent of the number of readers. A broker that does not answer is named, and the other brokers'
+answers are shown.
 """
 
 from __future__ import annotations
@@ -56,13 +57,15 @@ logger = logging.getLogger(__name__)
 Asked = TypeVar("Asked")
 
 STEP_MS = 1_000
-# What a broker remembers at least of each instance.
+# The shortest history that a broker keeps of each instance.
 RING_MS = 900_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """An admin port to ask, and as whom it shows itself; one that has no certificate is told the secret."""
+    """An admin port to query, with the process identity that it must prove; a broker without a certificate is sent the
+    secret.
+    """
 
     number: int
     host: str
@@ -75,7 +78,7 @@ class Target:
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """Bodies by broker id, and who kept silent. `asked_at` is None where nobody noted it."""
+    """Answers by broker id, and the brokers that did not answer. `asked_at` is None if the time was not recorded."""
 
     bodies: Mapping[int, Mapping[str, Any]]
     silent: tuple[BrokerUnresponsive, ...]
@@ -88,7 +91,7 @@ def _threads(_pid: int) -> ThreadPoolExecutor:
 
 
 def get(target: Target, path: str) -> Mapping[str, Any]:
-    """One GET on an admin port. Raises OSError or ValueError when there is no proper answer in time."""
+    """Sends one GET to an admin port. Raises OSError or ValueError if there is no valid answer in time."""
     status, raw = _exchange(target, "GET", path)
     if status != 200 or len(raw) > OBSERVE_BYTES_MAX:
         raise ValueError(f"status {status}, {len(raw)} bytes")
@@ -99,12 +102,12 @@ def get(target: Target, path: str) -> Mapping[str, Any]:
 
 
 def delete(target: Target, path: str) -> int:
-    """One DELETE on an admin port; returns the status. Raises as `get`."""
+    """Sends one DELETE to an admin port; returns the status. Raises as `get`."""
     return _exchange(target, "DELETE", path)[0]
 
 
 def _exchange(target: Target, method: str, path: str) -> tuple[int, bytes]:
-    """Status and body of one request."""
+    """Returns the status and body of one request."""
     connection = http.client.HTTPConnection(target.host, target.port, timeout=OBSERVE_CONNECT_TIMEOUT_S)
     is_suspected = unresponsive_brokers.holds((target.host, target.port))
     try:
@@ -121,7 +124,7 @@ def _exchange(target: Target, method: str, path: str) -> tuple[int, bytes]:
         unresponsive_brokers.clear((target.host, target.port))
         return response.status, raw
     except TimeoutError:
-        if not is_suspected:  # else one that is merely slow would be given too little time for ever
+        if not is_suspected:  # otherwise a slow broker would never get enough time
             unresponsive_brokers.note((target.host, target.port))
         raise
     except http.client.HTTPException as error:
@@ -131,12 +134,12 @@ def _exchange(target: Target, method: str, path: str) -> tuple[int, bytes]:
 
 
 def ask_all(targets: Sequence[Target], path: str) -> Answers:
-    """The same GET to several brokers at once; who does not answer is in `silent`."""
+    """Sends the same GET to several brokers at once; brokers that do not answer are in `silent`."""
     return ask_each([(target, path) for target in targets])
 
 
 def ask_each(questions: Sequence[tuple[Target, str]]) -> Answers:
-    """One GET to each of several brokers at once."""
+    """Sends one GET to each of several brokers at once."""
     asked_at = timezone.now()
     asked = [(target, path, _threads(os.getpid()).submit(get, target, path)) for target, path in questions]
     bodies: dict[int, Mapping[str, Any]] = {}
@@ -154,9 +157,10 @@ def ask_each(questions: Sequence[tuple[Target, str]]) -> Answers:
 def ask_pages(
     targets: Sequence[Target], path: str, pages_max: int
 ) -> tuple[dict[int, list[Mapping[str, Any]]], tuple[BrokerUnresponsive, ...]]:
-    """All pages that each broker has, asked one after the other: a page names the `after` of the next one as `next`.
+    """Returns all pages of each broker, queried one after the other: a page names the `after` of the next page as
+    `next`.
 
-    Returns them by broker, and the brokers that stopped answering, whose pages are left out.
+    Returns the pages by broker, and the brokers that stopped answering, whose pages are left out.
     """
     asked = [(target, _threads(os.getpid()).submit(_pages, target, path, pages_max)) for target in targets]
     result: dict[int, list[Mapping[str, Any]]] = {}
@@ -179,13 +183,13 @@ def _pages(target: Target, path: str, pages_max: int) -> list[Mapping[str, Any]]
 
 
 def targets_of_instance(instance_id: str) -> list[Target]:
-    """The admin ports of the brokers an instance lives on."""
+    """Returns the admin ports of the brokers of an instance."""
     rows = Broker.objects.filter(port_leases__instance_id=instance_id).select_related("host", "cluster")
     return _targets(rows.distinct().order_by("number"))
 
 
 def targets_of_cluster(cluster: Cluster) -> list[Target]:
-    """The admin ports of all brokers of a cluster."""
+    """Returns the admin ports of all brokers of a cluster."""
     rows = Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host", "cluster")
     return _targets(rows.order_by("number"))
 
@@ -212,13 +216,13 @@ def _targets(brokers: Any) -> list[Target]:
 
 
 def _ask_instance(instance_id: str, what: str) -> Answers:
-    """Answers about one instance, at most a second old. Without Redis every call asks the brokers."""
+    """Returns answers about one instance, at most a second old. Without Redis every call queries the brokers."""
     path = f"/v1/instances/{instance_id}/{what}"
     return _recent(f"observe:{instance_id}:{what}", lambda: ask_all(targets_of_instance(instance_id), path))
 
 
 def _recent(key: str, ask: Callable[[], Asked]) -> Asked:
-    """What was answered within the last second, or is answered now."""
+    """Returns the answers cached within the last second, or new ones."""
     try:
         kept: Asked | None = shared_cache.get(key)
     except (RedisError, OSError) as error:
@@ -237,8 +241,8 @@ def _recent(key: str, ask: Callable[[], Asked]) -> Asked:
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestTraffic:
-    """What brokers did since their part was collected last. By broker: of which spans its part is kept, and since when
-    it was asked.
+    """Traffic since the brokers' parts were last collected. By broker: the spans of which its part is stored, and the
+    time since which it was queried.
     """
 
     answers: Answers
@@ -247,7 +251,7 @@ class LatestTraffic:
 
 
 def _ask_traffic(instance_id: str) -> LatestTraffic:
-    """Asks each broker for the seconds that are not kept yet: a few, or all it has where nothing is kept."""
+    """Queries each broker for the seconds that are not stored yet: a few, or its whole history if nothing is stored."""
     targets = targets_of_instance(instance_id)
     spans: dict[int, Spans] = {}
     for cluster_id in {target.cluster_id for target in targets}:
@@ -261,15 +265,17 @@ def _ask_traffic(instance_id: str) -> LatestTraffic:
 
 
 def _kept_to_ms(known: Spans, oldest_ms: int) -> int:
-    """From where on a broker is asked: behind what is kept, or for all it has while that does not reach back as far."""
+    """Returns the time since which a broker is queried: the end of what is stored, or 0 if that does not reach back as
+    far as its history.
+    """
     return max(0, known[-1][1] - STEP_MS) if known and known[0][0] <= oldest_ms else 0
 
 
 class Observed:
-    """The port `instances.interfaces.observation`."""
+    """Implements `instances.interfaces.observation`."""
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:
-        # All callers share one cached answer: it begins where the kept seconds end, whatever each of them wants.
+        # All callers share one cached answer: it begins where the stored seconds end, whatever each of them needs.
         latest = _recent(f"observe:{instance_id}:latest", lambda: _ask_traffic(instance_id))
         now_ms = _now_ms(latest.answers)
         kept = second_samples.rows(instance_id, latest.spans, _first_ms(since_ms, now_ms), now_ms) if now_ms else {}
@@ -286,7 +292,9 @@ class Observed:
 
 
 def merge_traffic(latest: LatestTraffic, since_ms: int, kept: Mapping[int, Sequence[Row]] | None = None) -> Traffic:
-    """Sum over brokers per second; the delay is the longest. `kept` is what was collected of each broker. Pure."""
+    """Returns the sum over brokers per second; the delay is the longest one. `kept` holds the stored rows by broker.
+    Pure.
+    """
     answers, kept = latest.answers, kept or {}
     now_ms = _now_ms(answers)
     from_ms = _first_ms(since_ms, now_ms)
@@ -320,7 +328,7 @@ def merge_traffic(latest: LatestTraffic, since_ms: int, kept: Mapping[int, Seque
 
 
 def _now_ms(answers: Answers) -> int:
-    """By the brokers' clocks; 0 where none answers."""
+    """Returns the time by the brokers' clocks; 0 if no broker answers."""
     return max((int(body["now_ms"]) for body in answers.bodies.values()), default=0)
 
 
@@ -333,9 +341,11 @@ def _ids(silent: Sequence[BrokerUnresponsive]) -> list[int]:
 
 
 def merge_throttles(answers: Answers) -> Throttles:
-    """All entries of all brokers, active ones first, then by the time clients wait. Pure."""
+    """Returns all entries of all brokers, active ones first, then by the time that clients wait. Pure."""
     entries = [_throttle(number, entry) for number, body in answers.bodies.items() for entry in body["entries"]]
-    entries.sort(key=lambda one: (not one.active, -one.delay_ms_mean, one.broker_id, one.user, one.client_id))
+    entries.sort(
+        key=lambda entry: (not entry.active, -entry.delay_ms_mean, entry.broker_id, entry.user, entry.client_id)
+    )
     now_ms = max((int(body["now_ms"]) for body in answers.bodies.values()), default=0)
     totals = {
         number: {kind: (int(count), int(waited_ms)) for kind, (count, waited_ms) in body.get("totals", {}).items()}
@@ -345,7 +355,7 @@ def merge_throttles(answers: Answers) -> Throttles:
 
 
 def merge_bandwidth(answers: Answers) -> Bandwidth:
-    """Each broker's part; None of one that does not answer, or does not know the question. Pure."""
+    """Returns each broker's part; None for a broker that does not answer, or does not support the query. Pure."""
     brokers: dict[int, BrokerBandwidth | None] = {silence.broker_id: None for silence in answers.silent}
     for number, body in answers.bodies.items():
         brokers[number] = BrokerBandwidth(
@@ -370,7 +380,7 @@ def _flow(part: Mapping[str, Any]) -> Flow:
 
 def _throttle(number: int, entry: Mapping[str, Any]) -> Throttle:
     rule = entry["rule"]
-    limit = entry.get("limit_per_s", entry["limit_bytes_per_s"])  # older brokers know bytes alone
+    limit = entry.get("limit_per_s", entry["limit_bytes_per_s"])  # older brokers report bytes only
     whole = entry.get("whole_limit_per_s", limit)
     return Throttle(
         broker_id=number,
@@ -390,25 +400,27 @@ def _throttle(number: int, entry: Mapping[str, Any]) -> Throttle:
         since_ms=int(entry["since_ms"]),
         last_ms=int(entry["last_ms"]),
         active=bool(entry["active"]),
-        burst_since_ms=int(entry.get("burst_since_ms", entry["since_ms"])),  # older brokers know no bursts
+        burst_since_ms=int(entry.get("burst_since_ms", entry["since_ms"])),  # older brokers report no bursts
         bursts=int(entry.get("bursts", 1)),
     )
 
 
 def merge_topics(answers: Answers) -> TopicSizes:
-    """What each leader says of its partitions. Where two claim one, the later leader epoch counts."""
+    """Returns the sizes reported by each partition's leader. If two brokers claim a partition, the later leader epoch
+    wins.
+    """
     partitions: dict[str, dict[int, Mapping[str, int]]] = {}
     for body in answers.bodies.values():
         for topic, result in body["topics"].items():
             known = partitions.setdefault(topic, {})
-            for item in result:
-                other = known.get(item["partition"])
-                if other is None or other["leader_epoch"] < item["leader_epoch"]:
-                    known[item["partition"]] = item
+            for partition in result:
+                other = known.get(partition["partition"])
+                if other is None or other["leader_epoch"] < partition["leader_epoch"]:
+                    known[partition["partition"]] = partition
     totals = {
         topic: (
-            sum(item["size_bytes"] for item in result.values()),
-            sum(item["high_watermark"] - item["log_start_offset"] for item in result.values()),
+            sum(partition["size_bytes"] for partition in result.values()),
+            sum(partition["high_watermark"] - partition["log_start_offset"] for partition in result.values()),
         )
         for topic, result in partitions.items()
     }
@@ -436,11 +448,13 @@ def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def refused_topics(bodies: Iterable[Mapping[str, Any]]) -> tuple[RefusedTopic, ...]:
-    """Each name with what the broker says of it that was asked last, the latest first."""
+    """Returns each name with the latest refusal of any broker, the latest first."""
     result: dict[str, RefusedTopic] = {}
     for body in bodies:
-        for line in body.get("refused_topics", []):
-            known = result.get(line["name"])
-            if known is None or known.last_ms < line["last_ms"]:
-                result[line["name"]] = RefusedTopic(name=line["name"], reason=line["reason"], last_ms=line["last_ms"])
+        for refused in body.get("refused_topics", []):
+            known = result.get(refused["name"])
+            if known is None or known.last_ms < refused["last_ms"]:
+                result[refused["name"]] = RefusedTopic(
+                    name=refused["name"], reason=refused["reason"], last_ms=refused["last_ms"]
+                )
     return tuple(sorted(result.values(), key=lambda refused: (-refused.last_ms, refused.name)))

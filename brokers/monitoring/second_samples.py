@@ -1,8 +1,8 @@
-"""Traffic second by second, kept for as long as the live chart reaches: a broker's restart takes nothing of it away.
+"""Traffic per second, stored for as long as the live chart shows: it survives the restart of a broker.
 
-One writer (`traffic_samples`) asks every broker; here is what it heard. A minute of an instance on a broker is one
-value in the cache, and each broker has the spans of which its part is known, of all instances alike. The cache may be
-lost: then brokers are asked for all that they have.
+One writer (`traffic_samples`) queries every broker; this module stores the answers. A minute of an instance on a broker
+is one value in the cache, and each broker has the spans of which its part is stored, for all instances alike. The cache
+may be lost: then brokers are queried for their whole history.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _DELAY_MS_MAX: Final = 2**16 - 1
 
 # Start in ms since 1970, bytes produced and consumed, longest delay in ms.
 Row = tuple[int, int, int, int]
-# `[from, to)` in ms since 1970, by time, none of them touching another.
+# `[from, to)` in ms since 1970, by time, not adjacent to one another.
 Spans = tuple[tuple[int, int], ...]
 
 
 def packed(rows: Iterable[Row]) -> str:
-    """Rows of one minute as text. Pure."""
+    """Returns rows of one minute as text. Pure."""
     return base64.b64encode(
         b"".join(
             _ROW.pack(
@@ -45,7 +45,7 @@ def packed(rows: Iterable[Row]) -> str:
 
 
 def unpacked(text: str, minute_ms: int) -> list[Row]:
-    """What `packed` was given. Pure."""
+    """Returns the rows given to `packed`. Pure."""
     return [
         (minute_ms + second * MS_PER_S, produced, consumed, delay_ms)
         for second, produced, consumed, delay_ms in _ROW.iter_unpack(base64.b64decode(text))
@@ -53,7 +53,7 @@ def unpacked(text: str, minute_ms: int) -> list[Row]:
 
 
 def summed(points: Iterable[Sequence[int]]) -> dict[int, Row]:
-    """The points of one answer of one broker: a second that is told twice is the sum of both. Pure."""
+    """Returns the points of one answer of one broker: points of the same second are summed. Pure."""
     result: dict[int, Row] = {}
     for at_ms, produced, consumed, delay_ms in points:
         _, before_in, before_out, before_ms = result.get(at_ms, (at_ms, 0, 0, 0))
@@ -62,8 +62,8 @@ def summed(points: Iterable[Sequence[int]]) -> dict[int, Row]:
 
 
 def merged(rows: Iterable[Row]) -> dict[int, Row]:
-    """Rows of one broker out of several answers: of a second that several told the largest figures count, since it may
-    have run on after the first of them. Pure.
+    """Returns the rows of one broker merged from several answers: for a second in several answers the largest figures
+    count, because it may have continued after the first answer. Pure.
     """
     result: dict[int, Row] = {}
     for row in rows:
@@ -75,7 +75,7 @@ def merged(rows: Iterable[Row]) -> dict[int, Row]:
 
 
 def joined(spans: Spans, span: tuple[int, int], oldest_ms: int = 0) -> Spans:
-    """`spans` with another one, without what ends before `oldest_ms`. Pure."""
+    """Returns `spans` with `span` added, without spans that end before `oldest_ms`. Pure."""
     result: list[tuple[int, int]] = []
     for start_ms, end_ms in sorted((*spans, span)):
         if end_ms <= max(start_ms, oldest_ms):
@@ -88,7 +88,7 @@ def joined(spans: Spans, span: tuple[int, int], oldest_ms: int = 0) -> Spans:
 
 
 def keep(found: Mapping[str, Mapping[int, Iterable[Row]]]) -> None:
-    """Add rows, by instance and broker. Doing so twice, or two at a time, changes nothing."""
+    """Adds rows, by instance and broker. Idempotent and safe to run concurrently."""
     minutes: dict[str, tuple[int, list[Row]]] = {}
     for instance_id, by_broker in found.items():
         for number, rows in by_broker.items():
@@ -105,7 +105,7 @@ def keep(found: Mapping[str, Mapping[int, Iterable[Row]]]) -> None:
 
 
 def rows(instance_id: str, numbers: Iterable[int], since_ms: int, now_ms: int) -> dict[int, list[Row]]:
-    """What is kept of each broker's part from `since_ms` on, by time."""
+    """Returns the stored rows of each broker's part from `since_ms` on, by time."""
     first_ms = max(since_ms, now_ms - SAMPLES_KEPT_S * MS_PER_S)
     minutes = range(first_ms - first_ms % MINUTE_MS, now_ms + 1, MINUTE_MS)
     wanted = {_key(instance_id, number, at_ms): (number, at_ms) for number in numbers for at_ms in minutes}
@@ -118,14 +118,16 @@ def rows(instance_id: str, numbers: Iterable[int], since_ms: int, now_ms: int) -
 
 
 def spans(cluster_id: str, numbers: Iterable[int]) -> dict[int, Spans]:
-    """Of which time each broker's part is kept; empty for one that never answered, or without the cache."""
+    """Returns the spans of which each broker's part is stored; empty for a broker that never answered, or without the
+    cache.
+    """
     keys = {number: _span_key(cluster_id, number) for number in numbers}
     kept = cache.get_many(list(keys.values()))
     return {number: tuple((start, end) for start, end in kept.get(key, ())) for number, key in keys.items()}
 
 
 def keep_spans(cluster_id: str, found: Mapping[int, Spans]) -> None:
-    """To be called when all of these spans is kept."""
+    """Stores the spans; to be called after all of their rows are stored."""
     if found:
         cache.set_many(
             {_span_key(cluster_id, number): [list(span) for span in known] for number, known in found.items()},

@@ -1,4 +1,4 @@
-"""Used bytes of instances, sampled whether somebody looks or not: a forecast needs hours of them."""
+"""Continuous sampling of the used bytes of instances: a forecast needs hours of samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenants.containment import contained
 
 
 def sample_all(now_ms: int) -> int:
-    """Ask every cluster once; returns how many instances were sampled."""
+    """Queries every cluster once; returns the number of sampled instances."""
     sampled = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("storage.cluster_failed", cluster_id=cluster.pk):
@@ -22,7 +22,7 @@ def sample_all(now_ms: int) -> int:
 
 
 def used_bytes(bodies: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """By instance, as the controller says; nothing where nobody knows. Pure."""
+    """Returns the used bytes by instance, as reported by the controller; empty if no broker knows. Pure."""
     for body in bodies:
         if body.get("storage") is not None:
             return {str(instance_id): int(used) for instance_id, used in body["storage"]}

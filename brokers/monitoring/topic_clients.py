@@ -1,4 +1,4 @@
-"""The port `instances.clients.interfaces.topic_traffic`: counters of the clients of one topic, page by page."""
+"""Implements `instances.clients.interfaces.topic_traffic`: counters of the clients of one topic, page by page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from instances.clients.interfaces import BrokerTopicTraffic, ClientCounter, Topi
 
 
 def topic_traffic(instance_id: str, topic: str) -> TopicTraffic:
-    """Asks all brokers of the instance at once. A broker that stops answering between two pages is silent."""
+    """Queries all brokers of the instance at once. A broker that stops answering between two pages is in `silent`."""
     path = f"/v1/instances/{instance_id}/topic_clients?{urlencode({'name': topic})}"
     pages, silent = observe.ask_pages(observe.targets_of_instance(instance_id), path, TOPIC_CLIENT_PAGES_MAX)
     return TopicTraffic(brokers={number: _of_broker(bodies) for number, bodies in pages.items()}, silent=silent)

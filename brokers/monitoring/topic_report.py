@@ -1,4 +1,4 @@
-"""The port `instances.topics.interfaces.topic_report`: figures of all topics of an instance, page by page."""
+"""Implements `instances.topics.interfaces.topic_report`: figures of all topics of an instance, page by page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from instances.topics.interfaces import BrokerTopics, TopicLine, TopicReport
 
 
 def topic_report(instance_id: str) -> TopicReport:
-    """Asks all brokers of the instance at once. A broker that stops answering between two pages is silent."""
+    """Queries all brokers of the instance at once. A broker that stops answering between two pages is in `silent`."""
     path = f"/v1/instances/{instance_id}/topic_figures"
     pages, silent = observe.ask_pages(observe.targets_of_instance(instance_id), path, TOPIC_PAGES_MAX)
     return TopicReport(

@@ -1,9 +1,8 @@
-"""The one writer of samples (decision 113): asks each broker what all its instances did since it was asked last, and
-keeps it, seconds in the cache and minutes of delays in the database.
+"""The single writer of traffic samples (decision 113): queries each broker for the traffic of all its instances since
+the previous query, and stores it: seconds in the cache, and minutes of delays in the database.
 
-Asking costs a broker one request for all of its instances, or a few where many of them did something. Whoever is behind
-takes up one span after the other, some in each round. Another writer at the same time does no harm: what is kept twice
-is kept once.
+A query costs a broker one request for all of its instances, or a few if many of them had traffic. A backlog is read one
+span after the other, some in each round. Another concurrent writer does no harm: rows stored twice count once.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from tenants.containment import contained
 
 logger = logging.getLogger(__name__)
 
-# Asked again: a request that began in a second may be counted there a moment after its end.
+# Seconds that are queried again: a request that began in a second may be counted there slightly after its end.
 OVERLAP_MS: Final = 2_000
 
 
 @dataclass(slots=True)
 class Progress:
-    """Of one broker in one round: the span it is asked for, what it said, and the spans that are known for that.
-    `ends_ms`: where the answer ends; later pages of a span may go on further than its first.
+    """State of one broker in one round: the span that is queried, the rows received, and the spans that are then known.
+    `ends_ms` is the end of the answer; later pages of a span may reach further than the first one.
     """
 
     spans: Spans
@@ -49,7 +48,7 @@ class Progress:
 
 
 def collect(now_ms: int) -> int:
-    """One round over every cluster; returns of how many instances something was heard."""
+    """Runs one round over every cluster; returns the number of instances with traffic."""
     heard = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("traffic.cluster_failed", cluster_id=cluster.pk):
@@ -58,7 +57,9 @@ def collect(now_ms: int) -> int:
 
 
 def begin(known: Spans, now_ms: int) -> Progress:
-    """A broker is asked from where its part is kept to, or for all it remembers. Pure."""
+    """Returns the state of a new round: a broker is queried from the end of its stored part, or for its whole history.
+    Pure.
+    """
     oldest_ms = now_ms - observe.RING_MS
     return Progress(spans=known, since_ms=max(oldest_ms, known[-1][1] - OVERLAP_MS if known else 0))
 
@@ -80,7 +81,7 @@ def _collect(cluster: Cluster, now_ms: int) -> int:
 
 
 def _ask(targets: Sequence[Target], heard: Mapping[int, Progress]) -> None:
-    """Page after page, and span after span, of those that have more to say."""
+    """Queries page after page, and span after span, of the brokers that have more."""
     left = list(targets)
     for _ in range(SAMPLE_PAGES_MAX):
         answers = observe.ask_each([(target, _path(heard[target.number])) for target in left])
@@ -97,7 +98,7 @@ def _path(progress: Progress) -> str:
 
 
 def take(progress: Progress, number: int, body: Mapping[str, Any]) -> None:
-    """One page of a broker's answer; behind the last one of a span comes the next span. Pure."""
+    """Takes one page of a broker's answer; after the last page of a span comes the next span. Pure."""
     now_ms, alive_since_ms = int(body["now_ms"]), int(body["alive_since_ms"])
     last_ms = now_ms - now_ms % MS_PER_S
     progress.ends_ms = min(progress.ends_ms or last_ms, last_ms)

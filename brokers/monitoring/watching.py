@@ -1,9 +1,9 @@
-"""Looks for what tenants have to know: a broker that does not answer, partitions that nobody leads, storage that ends,
-records that went for it. Instances that may grow are made larger.
+"""Detects conditions that tenants must be notified of: brokers that do not answer, partitions without a leader, storage
+that runs out, and records deleted because of that. Enlarges the storage of instances that may grow.
 
-One look asks every broker of a cluster for its counts, and one of them for the partitions without a leader, if there
-are any. Restarts are told to nobody: a broker must have been silent for a while and not be under restart, and a
-partition must have no leader in two looks in a row.
+One run queries every broker of a cluster for its counts, and one of them for the partitions without a leader, if there
+are any. Restarts are not reported: a broker must have been unresponsive for a while and must not be restarting, and a
+partition must have no leader in two runs in a row.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ LOOKS_KEPT = 3
 
 
 def reconcile_once(now: datetime) -> int:
-    """Looks at every cluster; returns the number of instances whose conditions changed. A cluster or an instance that
-    cannot be looked at is logged, and the others are looked at all the same.
+    """Checks every cluster; returns the number of instances whose conditions changed. A cluster or an instance that
+    cannot be checked is logged, and the others are still checked.
     """
     changed = 0
     for cluster in Cluster.objects.active().order_by("pk"):
@@ -66,7 +66,7 @@ def _look_at(cluster: Cluster, now: datetime) -> int:
                 silent=frozenset(silent), leaderless=mine, storage=used, shortened=shortened, at=now
             )
             known = services.observed_conditions(instance, observation)
-            if known != instance.conditions:  # an outage may last for hours: rows are locked for what is new alone
+            if known != instance.conditions:  # an outage may last for hours: rows are locked for changes only
                 changed += services.note_health(instance.pk, observation)
     if seen.storage is not None:
         _grow(cluster, seen.storage, now)
@@ -74,7 +74,7 @@ def _look_at(cluster: Cluster, now: datetime) -> int:
 
 
 def _grow(cluster: Cluster, storage: Mapping[str, StorageUsed], now: datetime) -> None:
-    """Instances that use much and may grow by themselves, and those that were to and could not."""
+    """Grows the storage of instances that use much and may grow; also checks instances whose growth failed before."""
     rows = Placement.objects.filter(cluster=cluster).filter(
         Q(instance_id__in=list(storage), instance__settings__storage_grow_step_gb__gte=1)
         | _is_false(ConditionType.STORAGE_GROWS)
@@ -85,14 +85,14 @@ def _grow(cluster: Cluster, storage: Mapping[str, StorageUsed], now: datetime) -
 
 
 def _silent(cluster: Cluster, seen: cluster_overview.ClusterMap, now: datetime) -> set[int]:
-    """Numbers of brokers that are reported as silent."""
+    """Returns the numbers of brokers that are reported as unresponsive."""
     away = {item.broker_id for item in seen.silent}
     answered = _last_answers(cluster, [broker.number for broker in seen.brokers if broker.number not in away], now)
     result = set()
     for broker in seen.brokers:
         seen_at = answered.get(broker.number)
         if seen_at is None and broker.row.observed_at is not None:
-            # It was asked by another task, which was about to ask again.
+            # The broker was queried by another task, which was about to query again.
             seen_at = broker.row.observed_at + timedelta(seconds=OBSERVE_EVERY_S)
         if broker.number in away and is_reported_silent(broker.row, seen_at, now):
             result.add(broker.number)
@@ -100,10 +100,10 @@ def _silent(cluster: Cluster, seen: cluster_overview.ClusterMap, now: datetime) 
 
 
 def is_reported_silent(row: Broker, seen_at: datetime | None, now: datetime) -> bool:
-    """Returns True if a broker that does not answer now has been silent for too long to be merely slow, and is not
-    under restart. Pure.
+    """Returns True if a broker that does not answer has been unresponsive for too long to be merely slow, and is not
+    restarting. Pure.
 
-    One that has never answered is only being made: nobody relies on it yet.
+    A broker that has never answered is still being created: nothing depends on it yet.
     """
     if seen_at is None or now - seen_at < timedelta(seconds=SILENCE_REPORTED_AFTER_S):
         return False
@@ -115,7 +115,7 @@ def is_reported_silent(row: Broker, seen_at: datetime | None, now: datetime) -> 
 
 
 def _last_answers(cluster: Cluster, answering: Collection[int], now: datetime) -> dict[int, datetime]:
-    """When each broker answered a look last, those of this look included; empty without the shared cache."""
+    """Returns the time of each broker's last answer, this run included; empty without the shared cache."""
     key = f"watch:{cluster.pk}:answered"
     try:
         result: dict[int, datetime] = {**(shared_cache.get(key) or {}), **dict.fromkeys(answering, now)}
@@ -127,7 +127,7 @@ def _last_answers(cluster: Cluster, answering: Collection[int], now: datetime) -
 
 
 def _leaderless(cluster: Cluster, seen: cluster_overview.ClusterMap) -> dict[str, Leaderless] | None:
-    """By instance; None where no broker has an image of the cluster."""
+    """Returns the leaderless partitions by instance; None if no broker has an image of the cluster."""
     if not seen.is_known:
         return None
     result: dict[str, list[str]] = {}
@@ -137,9 +137,11 @@ def _leaderless(cluster: Cluster, seen: cluster_overview.ClusterMap) -> dict[str
             lines, after = cluster_overview.partition_page(cluster, state="offline", after=after, limit=LEADERLESS_PAGE)
         except Unavailable:
             return None
-        for line in lines:
-            if line["instance_id"]:
-                result.setdefault(line["instance_id"], []).append(f"{line['user_name']}/{line['partition']}")
+        for partition in lines:
+            if partition["instance_id"]:
+                result.setdefault(partition["instance_id"], []).append(
+                    f"{partition['user_name']}/{partition['partition']}"
+                )
         if not after:
             break
     return {
@@ -149,7 +151,7 @@ def _leaderless(cluster: Cluster, seen: cluster_overview.ClusterMap) -> dict[str
 
 
 def _twice(cluster: Cluster, found: dict[str, Leaderless] | None) -> dict[str, Leaderless] | None:
-    """What the look before saw too. Without the shared cache every look counts alone."""
+    """Returns the part that the previous run also found. Without the shared cache every run counts alone."""
     if found is None:
         return None
     key = f"watch:{cluster.pk}:leaderless"
@@ -159,12 +161,12 @@ def _twice(cluster: Cluster, found: dict[str, Leaderless] | None) -> dict[str, L
     except (RedisError, OSError) as error:
         logger.warning("the cache does not answer: %s", type(error).__name__)
         return found
-    return {instance_id: item for instance_id, item in found.items() if instance_id in (before or ())}
+    return {instance_id: leaderless for instance_id, leaderless in found.items() if instance_id in (before or ())}
 
 
 def _concerned(cluster: Cluster, *, is_well: bool, filled: Collection[str]) -> list[Instance]:
-    """All running instances of the cluster while something is wrong, else those of which something was said or whose
-    storage may end.
+    """Returns all running instances of the cluster while there is a problem, otherwise those with an open condition or
+    whose storage may run out.
     """
     rows = Placement.objects.filter(cluster=cluster, instance__phase__in=[phase.value for phase in REACHABLE])
     if is_well:

@@ -1,4 +1,4 @@
-"""`python -m brokers.native.build`: compiles the hot modules; needs mypy(c), a C compiler and Python's headers."""
+"""Compiles the hot modules: `python -m brokers.native.build`; needs mypy(c), a C compiler and Python's headers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ import psutil
 
 from brokers.native.modules import COMPLETE, MODULES, ROOT, build_directory
 
-# Exit codes, beside 0 for a complete build.
+# Exit codes, besides 0 for a complete build.
 EXIT_NOT_POSSIBLE: Final = 1
 EXIT_REFUSED: Final = 4
 LOCK: Final = "lock"
-# What builds of other sources, and interrupted ones, leave.
+# Names left by builds of other sources and by interrupted builds.
 OWN_NAMES: Final = re.compile(r"[0-9a-f]{16}(\.log)?|scratch-.*")
 NICENESS: Final = 19
 # As in config.embedded.niceness: where the kernel groups processes by session, the session has a niceness of its own.
 SESSION_FILE: Final = Path("/proc/self/autogroup")
-# Loads every module of a build, so that no broker is the first to learn that one cannot be loaded.
+# Loads every module of a build, so that a module that cannot be loaded is found here and not by a broker.
 TRIAL: Final = """
 import importlib, pathlib, sys
 from brokers.native.finder import CompiledModules
@@ -39,7 +39,7 @@ for name in sys.argv[2:]:
     if not importlib.import_module(name).__file__.startswith(sys.argv[1]):
         sys.exit(f"{name} is not compiled")
 """
-# Everything the compiled modules mention is type-checked with them.
+# Packages that are type-checked with the compiled modules, because these import them.
 PACKAGES: Final = ("brokers/contract", "brokers/engine", "quotas", "instances")
 SETUP: Final = """
 import sys
@@ -63,15 +63,17 @@ setup(
 
 
 class NotPossible(Exception):
-    """What is missing on this machine, in one line."""
+    """Raised if something is missing on this machine; the message is one line."""
 
 
 class Refused(NotPossible):
-    """The compiler's refusal of these sources; its output is in a file."""
+    """Raised if the compiler refuses these sources; its output is in a file."""
 
 
 def check_tools() -> None:
-    """Raises NotPossible. Asks for what is there without loading it, because a start waits for the answer."""
+    """Raises NotPossible if a tool is missing. Finds the tools without loading them, because a start waits for the
+    result.
+    """
     for needed in ("mypyc", "pybind11", "setuptools"):
         if find_spec(needed) is None:
             raise NotPossible(f"{needed} is not installed (make setup installs it)")
@@ -83,26 +85,26 @@ def check_tools() -> None:
 
 
 def check_place() -> None:
-    """Raises NotPossible where builds cannot be kept."""
+    """Raises NotPossible if builds cannot be stored."""
     place = build_directory().parent
-    existing = next(item for item in (place, *place.parents) if item.exists())
+    existing = next(path for path in (place, *place.parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
         raise NotPossible(f"{place} cannot be written to; PENSTOCK_NATIVE_DIR names another place")
 
 
 def failure_log() -> Path:
-    """What the compiler said of exactly these sources; exists only if it refused them."""
+    """Returns the file of the compiler's output for exactly these sources; it exists only if they were refused."""
     return build_directory().with_suffix(".log")
 
 
 def build() -> Path:
-    """The directory of the complete build; makes it unless it is there. Builds of other sources are removed.
+    """Returns the directory of the complete build; builds it if it does not exist. Builds of other sources are removed.
 
-    Two of one checkout do it one after the other, and the second finds what the first has made.
+    Two processes of one checkout build one after the other, and the second finds the result of the first.
 
     Raises:
-        NotPossible: a tool is missing, the place cannot be written to, or the sources changed meanwhile.
-        Refused: the compiler refused, or what it made cannot be loaded.
+        NotPossible: a tool is missing, the directory is not writable, or the sources changed meanwhile.
+        Refused: the compiler refused the sources, or its output cannot be loaded.
     """
     directory = build_directory()
     if (directory / COMPLETE).exists():
@@ -123,7 +125,7 @@ def _alone(place: Path) -> Iterator[None]:
     except OSError as error:
         raise NotPossible(f"{place} cannot be written to ({error.strerror})") from None
     with held:
-        fcntl.flock(held, fcntl.LOCK_EX)  # until the file is closed, which the kernel does for who is killed
+        fcntl.flock(held, fcntl.LOCK_EX)  # held until the file is closed, which the kernel does for a killed process
         yield
 
 
@@ -156,7 +158,7 @@ def _run(words: Sequence[str], folder: Path, log: Path) -> None:
     outcome = subprocess.run(
         [sys.executable, *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
-    if outcome.returncode < 0:  # whoever ended it did not judge the sources
+    if outcome.returncode < 0:  # a terminated compiler did not judge the sources
         raise NotPossible(f"the compiler was ended by signal {-outcome.returncode}")
     if outcome.returncode:
         log.write_bytes(outcome.stdout)
@@ -164,7 +166,7 @@ def _run(words: Sequence[str], folder: Path, log: Path) -> None:
 
 
 def give_way() -> None:
-    """Lowers the priority of this process, and of the compilers it starts, to what no other program feels."""
+    """Lowers the priority of this process, and of the compilers it starts, so that other programs are not affected."""
     os.nice(NICENESS)
     try:
         if os.getsid(0) == os.getpid():
@@ -172,7 +174,7 @@ def give_way() -> None:
         psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except (OSError, AttributeError, psutil.Error):
-        return  # another system than Linux, or one that does not allow it
+        return  # not Linux, or not permitted
 
 
 def main() -> int:

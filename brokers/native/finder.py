@@ -1,4 +1,6 @@
-"""Puts the compiled copies of the hot modules before their sources, if they were made of exactly these sources."""
+"""Imports the compiled copies of the hot modules instead of their sources, if they were built from exactly these
+sources.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ OFF: Final = "0"
 
 
 class CompiledModules(MetaPathFinder):
-    """Knows the extension modules of one build directory, by their full names."""
+    """Finds the extension modules of one build directory by their full names."""
 
     def __init__(self, directory: Path) -> None:
         suffix = EXTENSION_SUFFIXES[0]
@@ -38,7 +40,9 @@ class CompiledModules(MetaPathFinder):
 
 
 def usable_build() -> Path | None:
-    """Where compiled modules of exactly these sources are, unless there are none or they are switched off."""
+    """Returns the build directory of exactly these sources; None if there is none or compiled modules are
+    switched off.
+    """
     directory = build_directory()
     if os.environ.get(SWITCH) == OFF or not (directory / COMPLETE).exists():
         return None
@@ -46,7 +50,9 @@ def usable_build() -> Path | None:
 
 
 def install() -> bool:
-    """Call before any of the modules is imported. Whether the compiled ones are used from here on."""
+    """Installs the finder; must be called before any of the modules is imported. Returns whether compiled modules are
+    used.
+    """
     directory = usable_build()
     if directory is None:
         return False

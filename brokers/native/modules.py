@@ -1,4 +1,4 @@
-"""Which modules are compiled, and where the compiled copy of exactly these sources lies."""
+"""The compiled modules, and the directory of the compiled copy of exactly these sources."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-# A checkout that cannot be written to keeps its builds elsewhere.
+# A checkout that is not writable keeps its builds elsewhere.
 BUILDS: Final = Path(os.environ.get("PENSTOCK_NATIVE_DIR") or ROOT / ".native").absolute()
 # Written last: a build without it was interrupted.
 COMPLETE: Final = "complete"
 
-# What a produce or a fetch passes through, and what the cleaner does with each record. Whatever is here must not be
-# patched by anybody at run time.
+# Modules through which a produce or a fetch passes, and those that process each record in the cleaner. These modules
+# must not be patched at run time.
 MODULES: Final = (
     "brokers.engine.capacity.disk_space",
     "brokers.engine.capacity.room",
@@ -105,7 +105,7 @@ def source_of(module: str) -> Path:
 
 
 def digest() -> str:
-    """Of every compiled source, of how they are compiled, and of the interpreter they are compiled for."""
+    """Returns the digest of every compiled source, of the build script, and of the interpreter."""
     result = hashlib.sha256(f"{sys.version} {EXTENSION_SUFFIXES[0]}".encode())
     result.update(Path(__file__).with_name("build.py").read_bytes())
     for module in MODULES:

@@ -1,4 +1,4 @@
-"""What becomes of the compiled modules on a host: written by its agent, told by its brokers, shown to operators."""
+"""The state of the compiled modules on a host: written by its agent, reported by its brokers, shown to operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-# Where the agent writes; its brokers inherit the variable.
+# File written by the agent; its brokers inherit the variable.
 VARIABLE: Final = "PENSTOCK_NATIVE_NOTE"
 REASON_CHARS_MAX: Final = 500
 
@@ -26,7 +26,7 @@ class Build(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """`reason`: what is missing, or where the compiler's output lies. `since_ms`: since 1970."""
+    """The state of a build. `reason`: what is missing, or the path of the compiler's output. `since_ms`: since 1970."""
 
     build: Build
     reason: str = ""
@@ -40,7 +40,7 @@ NOTHING_KNOWN: Final = Note(build=Build.UNKNOWN)
 
 
 def write(file: Path, note: Note) -> None:
-    """Raises OSError. In one step, because brokers read it at any moment."""
+    """Writes the note atomically, because brokers read it at any time. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     draft.write_text(json.dumps(note.as_json()), encoding="utf-8")
@@ -48,7 +48,7 @@ def write(file: Path, note: Note) -> None:
 
 
 def read(file: Path) -> Note:
-    """The note, or that nothing is known where there is none that can be read."""
+    """Returns the note, or `NOTHING_KNOWN` if there is no readable one."""
     try:
         body = json.loads(file.read_text(encoding="utf-8"))
         return Note(build=Build(body["build"]), reason=str(body["reason"]), since_ms=int(body["since_ms"]))
@@ -57,6 +57,6 @@ def read(file: Path) -> Note:
 
 
 def of_this_host() -> Note:
-    """What the agent that started this process says."""
+    """Returns the note of the agent that started this process."""
     named = os.environ.get(VARIABLE)
     return read(Path(named)) if named else NOTHING_KNOWN

@@ -1,1 +1,1 @@
-"""Operators' long work on a cluster: its membership, rolling restarts, and who carries them on."""
+"""Operators' long-running work on a cluster: membership, rolling restarts, and the job runner that continues them."""

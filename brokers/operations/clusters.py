@@ -1,4 +1,4 @@
-"""Operators form clusters, change them, and retire those without instances."""
+"""Services for operators: forming clusters, changing them, and retiring those without instances."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def add_cluster(
     reserved_for: Instance | None = None,
     dry_run: bool = False,
 ) -> FleetOperation:
-    """Writes a cluster down, with one broker for each of `hosts`, and begins to form it (`forming`).
+    """Creates a cluster, with one broker for each of `hosts`, and begins to form it (`forming`).
 
-    Its tree in ZooKeeper, topics of its own, certificates and flow master come with its brokers, as for the first
-    cluster: nothing of it is made here. Raises `Invalid` for a wrong value, and `Conflict` for a name that is taken, a
-    fleet that is full, or a host that has no room.
+    Its tree in ZooKeeper, its internal topics, certificates and flow master are created by its brokers, as for the
+    first cluster. Raises `Invalid` for a wrong value, and `Conflict` for a name that is taken, a fleet that is full, or
+    a host without capacity.
     """
     access.require(acting, Scope.OPERATOR)
     if Cluster.objects.active().count() >= CLUSTERS_MAX:
@@ -91,9 +91,9 @@ def add_cluster(
 
 @transaction.atomic
 def change_cluster(*, acting: Actor, cluster: Cluster, changes: Mapping[str, Any]) -> Cluster:
-    """Renames a cluster, has it take instances or not, or changes its bounds. What is placed on it already stays.
+    """Changes a cluster's name, its acceptance of instances, or its bounds. Instances that are already placed stay.
 
-    Raises `Conflict` for a name that is taken, and where a broker is outside the zones wanted (`other_zone`).
+    Raises `Conflict` for a name that is taken, and if a broker is outside the new zones (`other_zone`).
     """
     access.require(acting, Scope.OPERATOR)
     row = locked_cluster(cluster)
@@ -120,9 +120,10 @@ def change_cluster(*, acting: Actor, cluster: Cluster, changes: Mapping[str, Any
 
 @transaction.atomic
 def retire_cluster(*, acting: Actor, cluster: Cluster, dry_run: bool = False) -> FleetOperation:
-    """Begins to retire a cluster on which no instance lives (`retiring`). There is no way back from the first moment.
+    """Begins to retire a cluster without instances (`retiring`). It cannot be undone.
 
-    Raises `Conflict` for one with instances (`has_instances`), or with a rebalance or rolling restart under way.
+    Raises `Conflict` for a cluster with instances (`has_instances`), or with a rebalance or rolling restart in
+    progress.
     """
     access.require(acting, Scope.OPERATOR)
     row = locked_cluster(cluster)
@@ -147,7 +148,7 @@ def retire_cluster(*, acting: Actor, cluster: Cluster, dry_run: bool = False) ->
 
 
 def locked_cluster(cluster: Cluster) -> Cluster:
-    """The row of a cluster, locked. Raises `Conflict` (`retired`) for one that is being retired, or was."""
+    """Returns the locked row of a cluster. Raises `Conflict` (`retired`) for a retiring or retired cluster."""
     row = Cluster.objects.select_for_update().get(pk=cluster.pk)
     if row.state in (ClusterState.RETIRING, ClusterState.RETIRED):
         raise Conflict("The cluster is being retired.", code="retired")
@@ -155,12 +156,12 @@ def locked_cluster(cluster: Cluster) -> Cluster:
 
 
 def shown(cluster: Cluster) -> dict[str, Any]:
-    """Fields of a cluster that the audit log keeps."""
+    """Returns the fields of a cluster that the audit log stores."""
     return {name: getattr(cluster, name) for name in SHOWN}
 
 
 def brokers_fact(brokers: Sequence[Broker]) -> str:
-    """Brokers with their hosts, as a step says it."""
+    """Returns the fact of a step that names brokers with their hosts."""
     return ", ".join(f"{broker.number} on {broker.host.name}" for broker in brokers)
 
 

@@ -1,6 +1,6 @@
-"""Has brokers that run plain modules take up compiled ones that were made behind their start (decision 86).
+"""Restarts brokers that run Python modules after compiled ones were built (decision 86).
 
-Brokers say themselves what they run and what there is on their host. The restart is the operators' rolling restart.
+Brokers report what they run and the builds on their host. The restart is the operators' rolling restart.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ ACTOR = "compiled modules"
 
 
 def complete_since_ms(status: Mapping[str, Any]) -> int | None:
-    """Since when there are compiled modules that a start would take up; None when a restart gains nothing. Pure.
+    """Returns the time since when a restart would load compiled modules; None if a restart changes nothing. Pure.
 
-    A broker that was started with them in place, and runs plain all the same, would do so again.
+    A broker that was started after the build, and still runs Python modules, would do so again.
     """
     if status.get("compiled") is not False:
         return None
@@ -39,13 +39,15 @@ def complete_since_ms(status: Mapping[str, Any]) -> int | None:
 
 
 def due(statuses: Iterable[tuple[int, Mapping[str, Any]]]) -> tuple[list[int], int]:
-    """The brokers to restart, and when the last of their builds was complete. Pure."""
+    """Returns the brokers to restart, and the time of the last of their builds. Pure."""
     result = {number: since for number, status in statuses if (since := complete_since_ms(status)) is not None}
     return sorted(result), max(result.values(), default=0)
 
 
 def take_up(now: datetime) -> int:
-    """Begin a rolling restart in each cluster where one is due: one for a build, whatever becomes of it. How many."""
+    """Begins a rolling restart in each cluster where one is due, once per build regardless of its outcome; returns
+    their number.
+    """
     begun = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         rows = Broker.objects.filter(

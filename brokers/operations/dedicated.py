@@ -1,4 +1,4 @@
-"""A cluster of its own for a dedicated instance that waits for one, formed on free hosts without an operator."""
+"""A dedicated cluster for an instance that waits for one, formed on free hosts without an operator."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ ACTOR = "fleet"
 
 @transaction.atomic
 def ensure_cluster(instance: Instance) -> FleetOperation | None:
-    """The operation that forms a cluster for a dedicated instance, begun now or before; None where there are no free
-    hosts for it, or it is not one to be given any.
+    """Returns the operation that forms a cluster for a dedicated instance, begun now or before; None if there are no
+    free hosts, or the instance must not get a cluster.
     """
     if instance.cluster_type != ClusterType.DEDICATED:
         return None
@@ -65,8 +65,8 @@ def ensure_cluster(instance: Instance) -> FleetOperation | None:
 
 
 def plan_for(instance: Instance, hosts: Sequence[Host]) -> ClusterPlan | None:
-    """On which hosts a cluster for an instance would be formed. A tenant whose owner has proved no mailbox gets none,
-    and one that has several for itself already waits for an operator.
+    """Returns the plan of a cluster for an instance, or None. A tenant whose owner has no verified email address gets
+    none, and a tenant with several dedicated clusters waits for an operator.
     """
     if not tenant_selectors.is_verified(instance.tenant):
         return None

@@ -1,4 +1,4 @@
-"""Operations on clusters: begun by services, moved on by `forming` and `retiring`."""
+"""Operations on clusters: begun by services, continued by `forming` and `retiring`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FACT_CHARS_MAX = 500
 
 
 def begin(acting: Actor, cluster: Cluster, type_: FleetOperationType, **data: Any) -> FleetOperation:
-    """Writes down an operation whose first step, the acceptance, is done."""
+    """Creates an operation whose first step, the acceptance, is complete."""
     steps = [_blank(step) for step in FLEET_STEPS_OF[type_]]
     steps[0] |= {
         "state": StepState.DONE.value, "at_ms": 0, "fact": f"Accepted from {acting.label}"[:FACT_CHARS_MAX],
@@ -29,46 +29,46 @@ def begin(acting: Actor, cluster: Cluster, type_: FleetOperationType, **data: An
 
 
 def open_operation(cluster: Cluster) -> FleetOperation | None:
-    """The operation of a cluster that is not finished, if there is one."""
+    """Returns the unfinished operation of a cluster, or None."""
     return FleetOperation.objects.filter(cluster=cluster, state__in=OPEN_STATES).first()
 
 
 def is_done(operation: FleetOperation, step: FleetStep) -> bool:
-    """True if a step was done before."""
-    return any(item["name"] == step and item["state"] == StepState.DONE for item in operation.steps)
+    """True if the step is complete."""
+    return any(row["name"] == step and row["state"] == StepState.DONE for row in operation.steps)
 
 
 def data_of(operation: FleetOperation, step: FleetStep) -> Mapping[str, Any]:
-    """Data that was written down with a step."""
-    return next((item["data"] for item in operation.steps if item["name"] == step), {})
+    """Returns the data stored with a step."""
+    return next((row["data"] for row in operation.steps if row["name"] == step), {})
 
 
 def waits(operation: FleetOperation, step: FleetStep, fact: str, **data: Any) -> None:
-    """A step that is under way, with what it waits for."""
+    """Marks a step as running, with the fact that it waits for."""
     _set(operation, step, StepState.RUNNING, fact, data)
 
 
 def done(operation: FleetOperation, step: FleetStep, fact: str, **data: Any) -> None:
-    """A step that is complete."""
+    """Marks a step as complete."""
     _set(operation, step, StepState.DONE, fact, data)
 
 
 def note_trouble(operation: FleetOperation, detail: str) -> None:
-    """Writes down what the step that is not done waits for, where somebody does not answer."""
-    step = next((item for item in operation.steps if item["state"] != StepState.DONE), None)
+    """Stores the reason why the current step waits, if something does not answer."""
+    step = next((row for row in operation.steps if row["state"] != StepState.DONE), None)
     if step is not None:
         waits(operation, FleetStep(step["name"]), detail)
 
 
 def succeed(operation: FleetOperation) -> bool:
-    """Finishes well; False when somebody else has finished it meanwhile."""
+    """Completes the operation; False if it was finished concurrently."""
     operation.state, operation.finished_at = OperationState.SUCCEEDED, timezone.now()
     return _write(operation, "steps", "state", "finished_at")
 
 
 def fail(operation: FleetOperation, code: str, detail: str) -> None:
-    """Finishes badly, at the step that is not done."""
-    step = next((item for item in operation.steps if item["state"] != StepState.DONE), None)
+    """Fails the operation at the current step."""
+    step = next((row for row in operation.steps if row["state"] != StepState.DONE), None)
     if step is not None:
         step |= {"state": StepState.FAILED.value, "at_ms": _at_ms(operation), "fact": detail[:FACT_CHARS_MAX]}
     operation.error = {"code": code, "detail": detail}
@@ -91,7 +91,7 @@ def _set(operation: FleetOperation, step: FleetStep, state: StepState, fact: str
 
 
 def _write(operation: FleetOperation, *fields: str) -> bool:
-    """Writes only while it is open: what somebody else finished meanwhile stays finished."""
+    """Writes only while the operation is open: a concurrent end is not overwritten."""
     values = {name: getattr(operation, name) for name in fields}
     return bool(FleetOperation.objects.filter(pk=operation.pk, state__in=OPEN_STATES).update(**values))
 

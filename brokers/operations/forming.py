@@ -1,6 +1,6 @@
 """Forms a cluster: its brokers are added, answer, and have elected a controller. Then instances are placed on it.
 
-Level-triggered, as rebalances are: each look may be the first or the hundredth.
+Level-triggered, like rebalances: each run works from the current state alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_BROKER = "Waits for a broker: add one to the cluster."
 
 
 def reconcile_once(operation: FleetOperation) -> bool:
-    """Does what is due; True when the cluster is formed."""
+    """Performs the next steps; True if the cluster is formed."""
     rows = Broker.objects.filter(cluster=operation.cluster, removed_at=None, wanted=WantedState.RUNNING)
     brokers = list(rows.select_related("host").order_by("number"))
     if not brokers:
@@ -57,7 +57,7 @@ def reconcile_once(operation: FleetOperation) -> bool:
 
 
 def _answer(operation: FleetOperation, brokers: list[Broker]) -> bool:
-    """Asks every broker for its status, and keeps the answers as the observer does."""
+    """Queries every broker for its status, and stores the answers as the observer does."""
     answers = observe.ask_all(observe.targets_of_cluster(operation.cluster), "/v1/status")
     now = timezone.now()
     for broker in brokers:
@@ -75,7 +75,7 @@ def _answer(operation: FleetOperation, brokers: list[Broker]) -> bool:
 
 
 def _reason(broker: Broker) -> str:
-    """Sentence that says what the first silent broker waits for."""
+    """Returns the sentence about the reason for which the first unresponsive broker waits."""
     if not selectors.agent_is_alive(broker.host):
         return f"The agent of host {broker.host.name} is not there: run manage.py agent --host {broker.host.name}"
     if broker.process_error:

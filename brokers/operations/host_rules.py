@@ -1,4 +1,4 @@
-"""Which addresses and ports hosts may have beside each other. Pure."""
+"""Rules for the addresses and ports of hosts relative to each other. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class Addresses:
     own_ports: frozenset[int] = frozenset()
 
     def shares_address_with(self, other: Addresses) -> bool:
-        """True if a port of one may be that of the other: tenants, brokers or the kernel see one address."""
+        """True if a port of one host may collide with the same port of the other: tenants, brokers or the kernel see
+        one address.
+        """
         return (
             self.advertised_host.casefold() == other.advertised_host.casefold()
             or self.internal_host.casefold() == other.internal_host.casefold()
@@ -41,14 +43,16 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """Reason why a range of ports cannot be given to a host."""
+    """The reason why a range of ports cannot be given to a host."""
 
     detail: str
     code: str
 
 
 def normalised_address(text: str, *, wildcard: bool = False) -> str | None:
-    """A host name or an address in one form; None when it is neither, or a wildcard where none is taken."""
+    """Returns the normal form of a host name or an address; None if it is neither, or a wildcard where none is
+    accepted.
+    """
     try:
         address = ipaddress.ip_address(text.strip("[]"))
     except ValueError:
@@ -59,12 +63,12 @@ def normalised_address(text: str, *, wildcard: bool = False) -> str | None:
 
 
 def is_wildcard(host: str) -> bool:
-    """True for an address that stands for all of the machine."""
+    """True for an address that stands for all addresses of the machine."""
     return host in ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 
 
 def overlap(wanted: Addresses, others: Iterable[Addresses]) -> Overlap | None:
-    """First reason why the range of `wanted` clashes with itself or another host; None when it does not."""
+    """Returns the first reason why the range of `wanted` collides with itself or another host, or None."""
     for other in (wanted, *others):
         if other is not wanted and not wanted.shares_address_with(other):
             continue
@@ -84,12 +88,12 @@ def overlap(wanted: Addresses, others: Iterable[Addresses]) -> Overlap | None:
 def broker_ports(
     host: Addresses, sharing: Iterable[Addresses], used: Iterable[tuple[int, int]]
 ) -> tuple[int, int] | None:
-    """Internal and admin port for one more broker of `host`: behind those `used` there, or at their usual place below
-    the first tenant port; outside all ranges of hosts with the same address. None when no port is left.
+    """Returns the internal and admin port of another broker of `host`: after those `used` there, or at the usual
+    position below the first tenant port; outside all ranges of hosts with the same address. None if no port is left.
     """
     pairs = list(used)
     near = [host, *sharing]
-    taken = {port for item in near for port in item.own_ports}
+    taken = {port for other in near for port in other.own_ports}
     result: list[int] = []
     for position, below in enumerate((INTERNAL_PORTS_BELOW, ADMIN_PORTS_BELOW)):
         usual = host.port_first - below
@@ -97,7 +101,11 @@ def broker_ports(
         start = max((pair[position] for pair in pairs), default=first - 1) + 1
         candidates = (*range(start, HIGHEST_PORT + 1), *range(LOWEST_PORT, start))
         port = next(
-            (port for port in candidates if port not in taken and not any(port in item.tenant_ports for item in near)),
+            (
+                port
+                for port in candidates
+                if port not in taken and not any(port in other.tenant_ports for other in near)
+            ),
             None,
         )
         if port is None:

@@ -1,4 +1,4 @@
-"""Operators add hosts to the fleet, change them, and remove them when no broker is left there."""
+"""Services for operators: adding hosts to the fleet, changing them, and removing those without brokers."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ CHANGEABLE = SHOWN[1:]
 
 
 def agent_command(host: Host) -> str:
-    """Command line that starts the agent of a host on its machine."""
+    """Returns the command line that starts the agent of a host on its machine."""
     return f"manage.py agent --host {host.name}"
 
 
 def locked_hosts() -> list[Host]:
-    """All hosts of the fleet, locked in one order for everybody: ports are compared over all of them."""
+    """Returns all hosts of the fleet, locked in a fixed order: ports are compared over all of them."""
     return list(Host.objects.select_for_update(no_key=True).filter(removed_at=None).order_by("pk"))
 
 
 def locked_host(host_id: str) -> Host:
-    """One of them, with all locked. Raises `NotFound`."""
+    """Returns one host, with all hosts locked. Raises `NotFound`."""
     row = next((host for host in locked_hosts() if host.pk == host_id), None)
     if row is None:
         raise NotFound
@@ -53,8 +53,8 @@ def locked_host(host_id: str) -> Host:
 
 @transaction.atomic
 def add_host(*, acting: Actor, name: str, advertised_host: str, **fields: Any) -> Host:
-    """Writes a host down; its agent is started by hand (`agent_command`). Listens, and is known to other brokers, by
-    its advertised host unless `bind_host` and `internal_host` say otherwise.
+    """Creates a host; its agent is started by hand (`agent_command`). The bind address and the internal address are the
+    advertised host unless `bind_host` and `internal_host` are given.
 
     Raises `Invalid` for a wrong value and `Conflict` for a name or a port that is taken.
     """
@@ -81,15 +81,15 @@ def add_host(*, acting: Actor, name: str, advertised_host: str, **fields: Any) -
 
 @transaction.atomic
 def change_host(*, acting: Actor, host: Host, changes: Mapping[str, Any]) -> Host:
-    """Changes what is named. The name stays, for the agent is started by it.
+    """Changes the given fields. The name cannot change, because the agent is started with it.
 
-    Raises `Conflict` where brokers or instances rely on the former value: addresses of listeners while there are
-    brokers (`has_brokers`), the advertised host while instances have ports (`has_instances`), ports that instances
-    have (`ports_in_use`), and a capacity below what its brokers sell (`sold`).
+    Raises `Conflict` if brokers or instances rely on the former value: addresses of listeners while there are brokers
+    (`has_brokers`), the advertised host while instances have ports (`has_instances`), ports in use by instances
+    (`ports_in_use`), and a capacity below what its brokers sell (`sold`).
     """
     access.require(acting, Scope.OPERATOR)
     hosts = locked_hosts()
-    row = next((item for item in hosts if item.pk == host.pk), None)
+    row = next((candidate for candidate in hosts if candidate.pk == host.pk), None)
     if row is None:
         raise Conflict("The host is removed.", code="removed")
     wanted = _checked({key: value for key, value in changes.items() if key in CHANGEABLE}, row)
@@ -108,7 +108,7 @@ def change_host(*, acting: Actor, host: Host, changes: Mapping[str, Any]) -> Hos
 
 @transaction.atomic
 def remove_host(*, acting: Actor, host: Host) -> Host:
-    """Takes a host without brokers off the fleet. Raises `Conflict` (`has_brokers`) for another one."""
+    """Removes a host without brokers from the fleet. Raises `Conflict` (`has_brokers`) for a host with brokers."""
     access.require(acting, Scope.OPERATOR)
     row = Host.objects.select_for_update().get(pk=host.pk)
     if row.removed_at is not None:
@@ -127,7 +127,7 @@ def remove_host(*, acting: Actor, host: Host) -> Host:
 
 
 def addresses_of(hosts: Iterable[Host]) -> list[Addresses]:
-    """Hosts as the rules compare them."""
+    """Returns the hosts in the form that the rules compare."""
     rows = list(hosts)
     own: dict[str, set[int]] = {host.pk: set() for host in rows}
     brokers = Broker.objects.filter(host__in=rows, removed_at=None)
@@ -148,12 +148,12 @@ def addresses_of(hosts: Iterable[Host]) -> list[Addresses]:
 
 
 def shown(host: Host) -> dict[str, Any]:
-    """Fields of a host that the audit log keeps."""
+    """Returns the fields of a host that the audit log stores."""
     return {name: getattr(host, name) for name in SHOWN}
 
 
 def _checked(given: Mapping[str, Any], present: Host | None = None) -> dict[str, Any]:
-    """Values in one form; each wrong one is an error at its own pointer."""
+    """Returns the values in normal form; each wrong value is an error at its own pointer."""
     result = dict(given)
     errors: list[FieldError] = []
 
@@ -224,7 +224,7 @@ def _require_no_reliance(host: Host, changed: set[str]) -> None:
 
 
 def sold_by_brokers(host: Host) -> tuple[int, int]:
-    """MB/s and GB that the brokers of a host may sell together."""
+    """Returns the MB/s and GB that the brokers of a host may sell in total."""
     rows = Broker.objects.filter(host=host, removed_at=None).values_list("bandwidth_mb_s", "storage_gb")
     return sum(mb_s for mb_s, _ in rows), sum(gb for _, gb in rows)
 

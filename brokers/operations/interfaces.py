@@ -1,4 +1,4 @@
-"""Questions of the fleet to billing; plugged by that app when Django starts."""
+"""Interfaces of the fleet to billing; plugged by that app when Django starts."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from collections.abc import Callable, Mapping
 
 from tenants.interfaces import Interface
 
-# (cluster id): partition of `__usage` -> next offset to be read. What lies below it is in the database.
+# Takes the cluster id; returns partition of `__usage` -> next offset to read. Everything below it is in the database.
 usage_read_to: Interface[Callable[[str], Mapping[int, int]]] = Interface("brokers.operations.interfaces.usage_read_to")

@@ -1,6 +1,4 @@
-"""The operators' long work, one look after the other: rebalances, rolling restarts, and clusters that are formed or
-retired.
-"""
+"""Runs operators' long-running work: rebalances, rolling restarts, and clusters that are formed or retired."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ OUTSIDE_TROUBLE = (DomainError, *zookeeper.TROUBLE)
 
 
 def reconcile_once(*, measure: bool = True) -> int:
-    """One look at everything; returns how many there are to look at again."""
+    """Runs one round over everything; returns the number of items in progress."""
     rebalances = Rebalance.objects.filter(state__in=UNDER_WAY).select_related("cluster", "broker").order_by("pk")
     restarts = RollingRestart.objects.filter(state=RestartState.RUNNING).select_related("cluster").order_by("pk")
     result = 0
@@ -30,7 +28,7 @@ def reconcile_once(*, measure: bool = True) -> int:
         result += 1
         try:
             with only_one(row.pk):
-                row.refresh_from_db()  # whoever held the lock may have gone on meanwhile
+                row.refresh_from_db()  # another holder of the lock may have continued it meanwhile
                 if row.is_under_way:
                     _reconcile(row, measure=measure)
         except Busy:
@@ -50,7 +48,7 @@ def _reconcile(row: Rebalance | RollingRestart, *, measure: bool) -> None:
 
 
 def reconcile_clusters() -> int:
-    """One look at every cluster that is being formed or retired; returns how many were."""
+    """Runs one round over every cluster that is being formed or retired; returns their number."""
     rows = FleetOperation.objects.filter(state__in=fleet_operations.OPEN_STATES).select_related("cluster")
     result = 0
     for row in rows.order_by("created_at", "pk")[:FLEET_OPERATIONS_PER_ROUND_MAX]:

@@ -1,4 +1,4 @@
-"""Operators grow and shrink a cluster: a broker is added on a host, and removed when it is empty and stopped."""
+"""Services for operators: adding a broker on a host, and removing a broker that is empty and stopped."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def add_broker(
     storage_gb: int = BROKER_STORAGE_GB,
     dry_run: bool = False,
 ) -> Broker:
-    """One more broker process on a host; its agent starts it at once. Numbers are never used again.
+    """Adds a broker process on a host; its agent starts it immediately. Numbers are never reused.
 
-    Without `data_dirs` it keeps its log below those of the host, or beside that of a broker of the same host. Raises
-    `Conflict` when the cluster or the host is full, gone or in another zone, `Invalid` for a directory that another
+    Without `data_dirs` its log lies below the host's directories, or beside that of a broker of the same host. Raises
+    `Conflict` if the cluster or the host is full, removed or in another zone, `Invalid` for a directory that another
     broker has.
     """
     access.require(acting, Scope.OPERATOR)
@@ -72,7 +72,7 @@ def add_broker(
 
 
 def _require_place(cluster: Cluster, host: Host, *, bandwidth_mb_s: int, storage_gb: int) -> None:
-    """Raises `Conflict` where the cluster takes no broker, or the host has no room for one that sells as much."""
+    """Raises `Conflict` if the cluster takes no broker, or the host lacks capacity for a broker of this size."""
     if cluster.state in (ClusterState.RETIRING, ClusterState.RETIRED):
         raise Conflict("The cluster is being retired.", code="retired")
     if host.removed_at is not None:
@@ -98,28 +98,30 @@ def _require_place(cluster: Cluster, host: Host, *, bandwidth_mb_s: int, storage
 
 
 def own_ports(host: Host) -> tuple[int, int]:
-    """An internal and an admin port for one more broker on a host. Call with the host's row locked.
+    """Returns an internal and an admin port for another broker on a host. Call with the host's row locked.
 
-    Raises `Conflict` (`no_port`) when it has none left.
+    Raises `Conflict` (`no_port`) if the host has no port left.
     """
     pairs = list(Broker.objects.filter(host=host, removed_at=None).values_list("internal_port", "admin_port"))
     others = Host.objects.filter(removed_at=None).exclude(pk=host.pk)
     own, *near = addresses_of([host, *others])
-    result = broker_ports(own, [item for item in near if own.shares_address_with(item)], pairs)
+    result = broker_ports(own, [other for other in near if own.shares_address_with(other)], pairs)
     if result is None:
         raise Conflict(f"Host {host.name} has no port left for a broker.", code="no_port")
     return result
 
 
 def directories_of(cluster: Cluster, host: Host, number: int, wanted: Sequence[str]) -> list[str]:
-    """Where a broker's logs go: as given, else below the host's directories, else beside those of a broker there."""
+    """Returns a broker's log directories: as given, otherwise below the host's directories, or beside those of a broker
+    there.
+    """
     others = list(Broker.objects.filter(host=host, removed_at=None).select_related("cluster").order_by("number"))
     if wanted:
         _require_free_directories(others, wanted)
         return list(wanted)
     if host.data_dirs:
         return [str(Path(path) / cluster.pk / str(number) / "data") for path in host.data_dirs]
-    for other in sorted(others, key=lambda item: item.cluster_id != cluster.pk):
+    for other in sorted(others, key=lambda other: other.cluster_id != cluster.pk):
         folder = Path(other.data_dirs[0]).parent if other.data_dirs else Path()
         if folder.name == str(other.number):
             is_named = folder.parent.name == other.cluster_id
@@ -140,7 +142,9 @@ def _require_free_directories(others: Sequence[Broker], wanted: Sequence[str]) -
 
 @transaction.atomic
 def remove_broker(*, acting: Actor, broker: Broker) -> Broker:
-    """Take a stopped broker off the cluster for good. Raises `Conflict` while it is wanted or has tenants' ports."""
+    """Removes a stopped broker from the cluster permanently. Raises `Conflict` while it should run or has tenants'
+    ports.
+    """
     access.require(acting, Scope.OPERATOR)
     result = Broker.objects.select_for_update(of=("self",)).get(pk=broker.pk)
     if result.wanted != WantedState.STOPPED:

@@ -1,7 +1,7 @@
-"""Retires a cluster without instances: what its brokers wrote down is read to the end, then they stop and are removed,
-and its documents go.
+"""Retires a cluster without instances: its brokers' usage and audit records are read to the end, then the brokers stop
+and are removed, and the cluster's documents are deleted.
 
-Level-triggered. Usage and audit come first: with the last broker they would be gone.
+Level-triggered. Usage and audit come first: they would be lost with the last broker.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ log = structlog.get_logger(__name__)
 
 ACTOR = "fleet"
 LATEST = -1
-# The last counters of an instance are written within an interval of its end; one more for a clock that differs.
+# The last counters of an instance are written within an interval of its end; another interval allows for clock
+# differences.
 WRITTEN_AFTER = timedelta(milliseconds=2 * USAGE_INTERVAL_MS)
 STOPPED = (ProcessState.STOPPED, ProcessState.UNKNOWN)
 
 
 def reconcile_once(operation: FleetOperation) -> bool:
-    """Does what is due; True when the cluster is retired. Raises `DomainError`, or what kazoo raises, where nobody
-    answers.
+    """Performs the next steps; True if the cluster is retired. Raises `DomainError`, or the errors of kazoo, if brokers
+    or ZooKeeper do not answer.
     """
     brokers = list(
         Broker.objects.filter(cluster=operation.cluster, removed_at=None).select_related("host").order_by("number")
@@ -51,7 +52,7 @@ def reconcile_once(operation: FleetOperation) -> bool:
 
 
 def _is_read(operation: FleetOperation, brokers: list[Broker]) -> bool:
-    """True when the database has all that the cluster's own topics held after the last instance had gone."""
+    """True if the database has all records of the cluster's internal topics after the last instance was deleted."""
     step = FleetStep.USAGE_READ
     if not brokers or not fleet_operations.data_of(operation, FleetStep.ACCEPTED).get("was_ready"):
         fleet_operations.done(operation, step, "No instance was ever served.")
@@ -78,8 +79,8 @@ def _is_read(operation: FleetOperation, brokers: list[Broker]) -> bool:
 
 
 def behind(ends: Mapping[str, Mapping[str, int]], read: Mapping[str, Mapping[int, int]]) -> dict[str, int]:
-    """Topic -> number of records between what was read and the ends noted. Partitions are strings in `ends`, as JSON
-    keeps them. Pure.
+    """Returns, by topic, the number of records between the read offsets and the stored ends. Partitions are strings in
+    `ends`, as stored in JSON. Pure.
     """
     counts = {
         topic: sum(max(0, end - read.get(topic, {}).get(int(index), 0)) for index, end in partitions.items())
@@ -89,7 +90,7 @@ def behind(ends: Mapping[str, Mapping[str, int]], read: Mapping[str, Mapping[int
 
 
 def _ends(cluster: Cluster) -> dict[str, dict[str, int]] | None:
-    """Ends of the partitions of usage and audit; None while one of them is not known."""
+    """Returns the end offsets of the partitions of usage and audit; None while one of them is unknown."""
     topics = (USAGE_TOPIC, AUDIT_TOPIC)
     partitions = ClusterAdminClient(cluster).view(topics).partitions
     found = bounds_at(targets(cluster, CLUSTER_USER), partitions, LATEST)

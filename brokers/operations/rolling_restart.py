@@ -1,7 +1,7 @@
-"""Restarts the brokers of a cluster one after the other, the next only when everything is in sync again (REP-34).
+"""Restarts the brokers of a cluster one after the other, the next only when all replicas are in sync again (REP-34).
 
-What brokers say decides, not the clock: all that shall run answer, know each other, and miss no replica. So no
-partition with two copies is ever without a leader for longer than a change of leader takes.
+The brokers' reports decide, not the clock: all brokers that should run answer, know each other, and miss no replica. So
+no partition with two copies is without a leader for longer than a leader election takes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ACTOR = "rolling restart"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calm:
-    """Whether a broker may be taken down, and if not, what is to be waited for."""
+    """The decision whether a broker may be restarted, with the reason if not."""
 
     trouble: str = ""
 
@@ -39,7 +39,7 @@ class Calm:
 
 
 def judge(wanted: frozenset[int], answers: Mapping[int, Mapping[str, Any]]) -> Calm:
-    """What the brokers' own pictures (`/v1/cluster`) say together. Pure."""
+    """Returns the decision from the brokers' own images (`/v1/cluster`). Pure."""
     silent = sorted(wanted - answers.keys())
     if silent:
         return Calm(trouble=f"Broker {silent[0]} does not answer.")
@@ -48,7 +48,7 @@ def judge(wanted: frozenset[int], answers: Mapping[int, Mapping[str, Any]]) -> C
             continue
         if not body["ready"]:
             return Calm(trouble=f"Broker {number} is starting.")
-        missing = sorted(wanted - {item["id"] for item in body["brokers"] if item["live"] and not item["stopping"]})
+        missing = sorted(wanted - {peer["id"] for peer in body["brokers"] if peer["live"] and not peer["stopping"]})
         if missing:
             return Calm(trouble=f"Broker {number} does not see broker {missing[0]} yet.")
         if body["controller_id"] not in wanted:
@@ -61,15 +61,17 @@ def judge(wanted: frozenset[int], answers: Mapping[int, Mapping[str, Any]]) -> C
 
 
 def order(numbers: list[int], controller: int) -> list[int]:
-    """The controller last: so it changes once."""
+    """Returns the numbers with the controller last, so that it changes only once."""
     return sorted(number for number in numbers if number != controller) + [n for n in numbers if n == controller]
 
 
 @transaction.atomic
 def start(*, acting: Actor, cluster: Cluster, only: frozenset[int] | None = None) -> RollingRestart:
-    """Restart every broker of a cluster that shall run, or those of `only`. Refused beside a rebalance."""
+    """Starts a restart of every broker of a cluster that should run, or of those in `only`. Refused during
+    a rebalance.
+    """
     access.require(acting, Scope.OPERATOR)
-    # A rebalance that is just being started looks for restarts under the same lock.
+    # A concurrent start of a rebalance checks for restarts under the same lock.
     Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
     rows = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING).order_by("number")
     numbers = [row.number for row in rows if only is None or row.number in only]
@@ -89,7 +91,7 @@ def start(*, acting: Actor, cluster: Cluster, only: frozenset[int] | None = None
 
 
 def pause(*, acting: Actor, restart: RollingRestart) -> RollingRestart:
-    """Take no further broker down."""
+    """Pauses the restart: no further broker is restarted."""
     return _move(acting, restart, RestartState.PAUSED, "rolling_restart.paused", RestartState.RUNNING)
 
 
@@ -98,7 +100,7 @@ def resume(*, acting: Actor, restart: RollingRestart) -> RollingRestart:
 
 
 def cancel(*, acting: Actor, restart: RollingRestart) -> RollingRestart:
-    """End it where it is; the broker that is restarting comes back by itself."""
+    """Cancels the restart; a broker that is restarting comes back by itself."""
     asked = (RestartState.RUNNING, RestartState.PAUSED)
     return _move(acting, restart, RestartState.CANCELLED, "rolling_restart.cancelled", *asked)
 
@@ -119,13 +121,13 @@ def _move(
 
 
 def reconcile_once(row: RollingRestart) -> None:
-    """Do what is due: take the next broker down, or find that the present one is back."""
+    """Performs the next step: restarts the next broker, or checks that the current one is back."""
     if row.state != RestartState.RUNNING:
         return
     number = row.numbers[row.done]
     broker = Broker.objects.filter(cluster=row.cluster, number=number, removed_at=None).first()
     if broker is None or broker.wanted != WantedState.RUNNING:
-        _advance(row)  # it was stopped or removed meanwhile
+        _advance(row)  # the broker was stopped or removed meanwhile
         return
     if row.is_begun and services.is_restarting(broker):
         _note(row, f"Broker {number} restarts.")
@@ -140,9 +142,12 @@ def reconcile_once(row: RollingRestart) -> None:
 
 
 def _take_down(row: RollingRestart, broker: Broker) -> None:
-    """Both rows in one transaction, so that a death between them neither skips a broker nor restarts one twice."""
+    """Updates both rows in one transaction, so that a crash between them neither skips a broker nor
+    restarts one twice.
+    """
     with transaction.atomic():
-        # An operator's restart of another one is asked for under these locks; brokers answer for a while after that.
+        # An operator's restart of another broker is requested under these locks; a broker still answers for a while
+        # afterwards.
         peers = list(Broker.objects.select_for_update().filter(cluster=row.cluster_id).order_by("pk"))
         other = next(
             (peer for peer in peers if peer.wanted == WantedState.RUNNING and services.is_restarting(peer)), None

@@ -1,4 +1,4 @@
-"""Room for instances as `instances.interfaces.capacity`: reserved, given back, and foretold for a dry run."""
+"""Capacity for instances as `instances.interfaces.capacity`: reserved, released, and predicted for a dry run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from instances.models import Instance
 
 
 class InstanceRoom(capacity.Room):
-    """The port `instances.interfaces.capacity`."""
+    """Implements `instances.interfaces.capacity`."""
 
     def forecast(self, instance: Instance) -> PlacementForecast:
-        """Tells what would become of an instance now: it is placed, a cluster is formed for it, or it waits. Call in a
-        transaction.
+        """Returns what would happen to an instance now: it is placed, a cluster is formed for it, or it waits. Call in
+        a transaction.
         """
         clusters = capacity.candidates(instance)
         rooms = capacity.rooms(clusters, tenant_id=instance.tenant_id)

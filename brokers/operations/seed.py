@@ -1,4 +1,4 @@
-"""The fleet of a fresh installation: one cluster, one host, N brokers. Safe to run again."""
+"""Seeds the fleet of a fresh installation: one cluster, one host, N brokers. Idempotent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST_CLUSTER = "local"
 FIRST_HOST = "localhost"
 INTERNAL_PORT_BASE = 18_001
 ADMIN_PORT_BASE = 18_101
-# Whoever tries the product alone starts consumers one by one: the first must not wait for others that never come.
+# A user who tries the product starts consumers one by one: the first must not wait for others.
 OVERRIDES = {"group.initial.rebalance.delay.ms": "0"}
 
 
@@ -32,10 +32,11 @@ def seed_fleet(
     data_root: Path | None = None,
     control_secret_file: Path | None = None,
 ) -> Cluster:
-    """Rows for a cluster of `brokers` brokers on one host; what exists keeps its ids, ports and directories.
+    """Creates or updates rows for a cluster of `brokers` brokers on one host; existing rows keep their ids, ports and
+    directories.
 
-    Ports of a restart may differ (another state of the machine): the host's pool and the brokers' own ports follow the
-    arguments, leases stay as they are.
+    Ports may differ after a restart (another state of the machine): the host's pool and the brokers' own ports follow
+    the arguments, leases stay as they are.
     """
     if not 1 <= brokers <= BROKERS_PER_CLUSTER_MAX:
         raise ValueError(f"a cluster has 1 to {BROKERS_PER_CLUSTER_MAX} brokers, not {brokers}")
@@ -75,10 +76,10 @@ def seed_fleet(
 
 
 def _follow_the_logs(broker: Broker, root: Path) -> None:
-    """A state directory that was moved, copied or restored elsewhere has its logs with it.
+    """Updates the log directories after a state directory was moved, copied or restored elsewhere with its logs.
 
-    Without this its brokers would begin with nothing in the former place, or write into what another one uses.
-    Directories that were named by a person do not lie below a state directory and stay.
+    Otherwise its brokers would begin empty in the former directory, or write into a directory that another one uses.
+    Directories configured by hand do not lie below a state directory and stay.
     """
     own = root / str(broker.number) / "data"
     usual = own.parts[-3:]

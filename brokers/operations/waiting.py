@@ -1,4 +1,4 @@
-"""Instances that wait for room: found by operators, and tried again when there may be some."""
+"""Instances that wait for capacity: listed for operators, and retried when capacity may have become available."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from instances.models import Instance
 
 
 def waiting_instances() -> QuerySet[Instance]:
-    """Instances that no cluster has room for, the longest waiting first."""
+    """Returns the instances for which no cluster has capacity, the longest waiting first."""
     rows = Instance.objects.filter(phase=Phase.PROVISIONING.value, reason=Reason.NO_ROOM.value)
     return rows.select_related("tenant").order_by("phase_since", "pk")
 
 
 def wake_waiting() -> None:
-    """Has them tried again at once on commit; the sweep does the same a little later."""
+    """Has them retried on commit; the sweep does the same a little later."""
     ids = list(waiting_instances().values_list("pk", flat=True)[:SWEEP_INSTANCES_MAX])
     transaction.on_commit(lambda: [interfaces.reconcile.it(instance_id) for instance_id in ids])

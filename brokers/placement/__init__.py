@@ -1,1 +1,1 @@
-"""Which brokers an instance is placed on, what they can still sell, and its TCP ports."""
+"""Placement of instances on brokers, the capacity of brokers, and TCP ports of instances."""

@@ -1,4 +1,4 @@
-"""The addresses tenants are told: of each route, on the brokers that its instance is to keep."""
+"""Bootstrap addresses of tenants: of each route, on the brokers of its instance."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ from instances.models import Instance, Route
 
 
 def advertised(lease: PortLease, route: Route) -> str:
-    """`host:port`; an address of version 6 stands in brackets."""
+    """Returns `host:port`; an IPv6 address is in brackets."""
     host = route.advertised_host or lease.host.advertised_host
     return f"[{host}]:{lease.port}" if ":" in host else f"{host}:{lease.port}"
 
 
 def endpoints_of(leases: Iterable[PortLease]) -> dict[int, dict[int, str]]:
-    """By route's key, by broker id, in their order. The leases come with their routes, brokers and hosts."""
+    """Returns the addresses by route id and broker id, in the order of broker ids. The leases come with their routes,
+    brokers and hosts.
+    """
     result: dict[int, dict[int, str]] = defaultdict(dict)
-    for lease in sorted(leases, key=lambda each: each.broker.number):
+    for lease in sorted(leases, key=lambda row: row.broker.number):
         if lease.route is not None:
             result[lease.route.pk][lease.broker.number] = advertised(lease, lease.route)
     return result
 
 
 def write(instance: Instance) -> list[str]:
-    """Into the rows of the routes, and of the (locked) instance, whose changed fields are to be saved."""
+    """Writes the addresses to the rows of the routes, and to the (locked) instance; returns the instance's fields to
+    save.
+    """
     rows = PortLease.objects.filter(instance=instance, is_leaving=False).select_related("route", "broker", "host")
     known = endpoints_of(rows)
     instance.endpoints = {}

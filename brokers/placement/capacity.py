@@ -1,4 +1,4 @@
-"""What is sold on each broker, and what is left: the numbers that `placement` decides on."""
+"""Sold and free capacity of each broker: the input of `placement`."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ from instances.models import Instance
 from tenants.errors import Conflict, FieldError, Message
 
 ANSWERS = (Health.HEALTHY, Health.DISK_OFFLINE)
-# Phases of an instance that waits for no cluster any more.
+# Phases of an instance that no longer waits for a cluster.
 OVER = (Phase.DELETED, Phase.FAILED, Phase.DELETING)
 
 
 def rooms(
     clusters: Iterable[Cluster], *, besides: Instance | None = None, tenant_id: str = ""
 ) -> list[placement.ClusterRoom]:
-    """Room that each cluster has left, as if `besides` were not there (for resizing it); with how many instances of the
-    tenant named it has.
+    """Returns the free capacity of each cluster, without `besides` (for resizing it), and the number of instances there
+    of the given tenant.
     """
-    # As things stood when a broker was last heard of: an observer that is late speaks against none of them.
+    # Health is judged at the time of the latest observation: a late observer must not make all brokers count as
+    # unresponsive.
     looked_at = Broker.objects.aggregate(at=Max("observed_at"))["at"] or timezone.now()
     return [_room(cluster, besides, tenant_id, looked_at) for cluster in clusters]
 
 
 def _room(cluster: Cluster, besides: Instance | None, tenant_id: str, looked_at: datetime) -> placement.ClusterRoom:
-    """An instance is sold in equal shares to the brokers it keeps. One that it leaves holds such a share as well until
-    the port is given back: its data is still there. So does one that a rebalance under way brings it to, before it has
-    a port there. Of what is deleted the
-    storage counts until its files are gone, and no bandwidth (`Room.release_bandwidth`).
+    """Returns the free capacity. The size of an instance is divided equally among its brokers. A broker that the
+    instance leaves keeps its share until the port is released, because the data is still there; so does a broker to
+    which a running rebalance moves it, before it has a port there. For a deleted instance the storage counts until its
+    files are deleted, and the bandwidth does not (`Room.release_bandwidth`).
     """
     leases = PortLease.objects.filter(broker__cluster=cluster)
     sold_bandwidth: dict[str, Fraction] = defaultdict(Fraction)
@@ -60,7 +61,7 @@ def _room(cluster: Cluster, besides: Instance | None, tenant_id: str, looked_at:
     others = [row.instance for row in sizes.values() if besides is None or row.instance_id != besides.pk]
     sold_partitions = sum(instance.partitions_max for instance in others)
     brokers = list(cluster.brokers.filter(wanted=WantedState.RUNNING))
-    # Before anybody has looked at the brokers of a cluster, nothing speaks against them.
+    # Before the first observation of a cluster, all its brokers count as healthy.
     is_observed = any(broker.observed_at is not None for broker in brokers)
     return placement.ClusterRoom(
         id=cluster.pk,
@@ -82,32 +83,32 @@ def _room(cluster: Cluster, besides: Instance | None, tenant_id: str, looked_at:
 
 
 def _promised(cluster: Cluster) -> set[tuple[str, str]]:
-    """(instance, broker) that a rebalance under way leads together."""
+    """Returns pairs (instance, broker) of placements that a running rebalance will create."""
     forwards = dict.fromkeys((RebalanceState.RUNNING.value, RebalanceState.PAUSED.value), "arriving")
     ways = forwards | {RebalanceState.UNDOING.value: "leaving"}
     rows = list(Rebalance.objects.filter(cluster=cluster, state__in=ways).values_list("state", "placements"))
     ids = dict(cluster.brokers.values_list("number", "pk")) if rows else {}
     return {
-        (item["owner"], ids[number])
+        (placement["owner"], ids[number])
         for state, placements in rows
-        for item in placements
-        for number in item[ways[state]]
+        for placement in placements
+        for number in placement[ways[state]]
     }
 
 
 def require_room(cluster: Cluster, placements: Iterable[Mapping[str, Any]]) -> None:
-    """Whether the brokers of a cluster can sell what they would when instances live elsewhere, as in
-    `Rebalance.placements`. One that has sold too much already is no reason while it gets no more.
+    """Checks that the brokers of a cluster have the capacity for the given placements, as in `Rebalance.placements`. A
+    broker that is already oversold is accepted if its load does not grow.
 
-    Raises `Conflict` (`no_room`) with the brokers that cannot.
+    Raises `Conflict` (`no_room`) with the brokers that lack capacity.
     """
     before: dict[str, set[int]] = defaultdict(set)
     rows = PortLease.objects.filter(broker__cluster=cluster, is_leaving=False)
     for instance_id, number in rows.values_list("instance_id", "broker__number"):
         before[instance_id].add(number)
     after = dict(before)
-    for item in placements:
-        after[item["owner"]] = (before[item["owner"]] | {*item["arriving"]}) - {*item["leaving"]}
+    for change in placements:
+        after[change["owner"]] = (before[change["owner"]] | {*change["arriving"]}) - {*change["leaving"]}
     sizes = {row.instance_id: row for row in Placement.objects.filter(cluster=cluster)}
     sold_before, sold_after = _sold(before, sizes), _sold(after, sizes)
     over = [
@@ -133,7 +134,7 @@ def require_room(cluster: Cluster, placements: Iterable[Mapping[str, Any]]) -> N
 def _sold(
     is_placed_on: Mapping[str, Collection[int]], sizes: Mapping[str, Placement]
 ) -> dict[int, tuple[Fraction, Fraction]]:
-    """Broker number -> (MB/s, GB): an instance is sold in equal shares to the brokers it keeps."""
+    """Returns (MB/s, GB) by broker number: the size of an instance is divided equally among its brokers."""
     result: dict[int, tuple[Fraction, Fraction]] = defaultdict(lambda: (Fraction(), Fraction()))
     for instance_id, size in sizes.items():
         count = len(is_placed_on.get(instance_id, ()))
@@ -147,7 +148,7 @@ def _sold(
 
 
 def size_of(instance: Instance) -> dict[str, int]:
-    """Size that an instance asks of a cluster."""
+    """Returns the size that an instance needs on a cluster."""
     return {
         "bandwidth_mb_s": instance.bandwidth_mb_s,
         "storage_gb": instance.storage_gb,
@@ -156,10 +157,11 @@ def size_of(instance: Instance) -> dict[str, int]:
 
 
 def candidates(instance: Instance) -> list[Cluster]:
-    """Clusters that may take an instance, locked in one order so that two placements see each other's sales.
+    """Returns the clusters that may take an instance, locked in a fixed order so that concurrent placements see each
+    other's sales.
 
-    A dedicated instance takes a dedicated cluster that nobody lives on: the one that was made for it, or one that was
-    made for nobody who still waits. Call in a transaction.
+    A dedicated instance takes an empty dedicated cluster: the one that was formed for it, or one that is not reserved
+    for a waiting instance. Call in a transaction.
     """
     is_dedicated = instance.cluster_type == ClusterType.DEDICATED
     kind = ClusterKind.DEDICATED if is_dedicated else ClusterKind.SHARED
@@ -181,11 +183,11 @@ def _may_take(cluster: Cluster, instance: Instance) -> bool:
 
 
 class Room:
-    """The port `instances.interfaces.capacity`."""
+    """Implements `instances.interfaces.capacity`."""
 
     def reserve(self, instance: Instance, *, bandwidth_mb_s: int, storage_gb: int) -> None:
-        """Take the room for another size of a placed instance in the caller's transaction: on the brokers it keeps, and
-        on those that a rebalance brings it to. Raises `Conflict` (`no_room`) with what is missing where.
+        """Reserves the capacity for another size of a placed instance in the caller's transaction: on its brokers, and
+        on those to which a rebalance moves it. Raises `Conflict` (`no_room`) with the missing capacity by broker.
         """
         result = Placement.objects.select_related("cluster").filter(instance=instance).first()
         if result is None:
@@ -224,5 +226,5 @@ class Room:
         result.save(update_fields=["bandwidth_mb_s", "storage_gb"])
 
     def release_bandwidth(self, instance: Instance) -> None:
-        """Give back the bandwidth of a deleted instance; `reserve` asks for it again."""
+        """Releases the bandwidth of a deleted instance; `reserve` takes it again."""
         Placement.objects.filter(instance=instance).update(bandwidth_mb_s=0)

@@ -1,4 +1,4 @@
-"""On which free hosts a cluster for one instance is formed. Pure."""
+"""Choice of the free hosts on which a cluster for one instance is formed. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeHost:
-    """A host without brokers whose agent is there; a capacity of None is no limit."""
+    """A host without brokers whose agent is alive; a capacity of None is no limit."""
 
     id: str
     zone: str
@@ -18,7 +18,7 @@ class FreeHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """The host of each broker, in the order of their numbers, and what each of them may sell."""
+    """The host of each broker, in the order of their numbers, and the capacity of each broker."""
 
     host_ids: tuple[str, ...]
     bandwidth_mb_s: int
@@ -35,31 +35,33 @@ def plan_cluster(
     broker_mb_s: int,
     broker_gb: int,
 ) -> ClusterPlan | None:
-    """The fewest hosts that carry the instance, in as many zones as there are, with at least `brokers_min` brokers of
-    the usual size `broker_mb_s` and `broker_gb`. None when all hosts together are too few.
+    """Returns the fewest hosts that carry the instance, in as many zones as possible, with at least `brokers_min`
+    brokers of the usual size `broker_mb_s` and `broker_gb`. None if all hosts together are too few.
     """
     ordered = _zones_in_turn(hosts)
     for count in range(1, len(ordered) + 1):
         chosen = ordered[:count]
         brokers = max(brokers_min, count, -(-bandwidth_mb_s // broker_mb_s), -(-storage_gb // broker_gb))
-        brokers = -(-brokers // count) * count  # as many on each host
+        brokers = -(-brokers // count) * count  # equally many on each host
         if brokers > brokers_max:
             continue
-        each = brokers // count
-        mb_s = min([broker_mb_s, *(host.capacity_mb_s // each for host in chosen if host.capacity_mb_s is not None)])
-        gb = min([broker_gb, *(host.capacity_gb // each for host in chosen if host.capacity_gb is not None)])
+        per_host = brokers // count
+        mb_s = min(
+            [broker_mb_s, *(host.capacity_mb_s // per_host for host in chosen if host.capacity_mb_s is not None)]
+        )
+        gb = min([broker_gb, *(host.capacity_gb // per_host for host in chosen if host.capacity_gb is not None)])
         is_spread = count == len(ordered) or count >= min(brokers_min, len({host.zone for host in ordered}))
         if is_spread and mb_s * brokers >= bandwidth_mb_s and gb * brokers >= storage_gb and mb_s and gb:
             return ClusterPlan(
-                host_ids=tuple(host.id for _ in range(each) for host in chosen), bandwidth_mb_s=mb_s, storage_gb=gb
+                host_ids=tuple(host.id for _ in range(per_host) for host in chosen), bandwidth_mb_s=mb_s, storage_gb=gb
             )
     return None
 
 
 def _zones_in_turn(hosts: Sequence[FreeHost]) -> list[FreeHost]:
-    """One host of each zone, then the second ones: the first few are in as many zones as possible."""
+    """Returns one host of each zone, then the second ones: any prefix is in as many zones as possible."""
     by_zone: dict[str, list[FreeHost]] = {}
-    for host in sorted(hosts, key=lambda item: item.id):
+    for host in sorted(hosts, key=lambda host: host.id):
         by_zone.setdefault(host.zone, []).append(host)
     ranked = [(index, zone, host) for zone, members in by_zone.items() for index, host in enumerate(members)]
-    return [host for _, _, host in sorted(ranked, key=lambda item: item[:2])]
+    return [host for _, _, host in sorted(ranked, key=lambda entry: entry[:2])]

@@ -1,4 +1,4 @@
-"""Sentences about an instance that is to be placed: for its tenant, and cluster by cluster for operators."""
+"""Sentences about the placement of an instance: for its tenant, and per cluster for operators."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FITS: dict[Fit, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingRoom:
-    """Why no cluster takes an instance; `data` says the same to programs."""
+    """The reason why no cluster takes an instance; `data` is the same in machine-readable form."""
 
     detail: str
     missing: tuple[str, ...]
@@ -38,7 +38,7 @@ class MissingRoom:
 
 
 def missing_room(instance: Instance, rooms: Sequence[ClusterRoom]) -> MissingRoom:
-    """Names what is missing, and how much of it would have been there."""
+    """Returns the missing capacity, and the largest size that would fit."""
     size = size_of(instance)
     lacks = placement.missing(rooms, **size)
     usable = [room for room in rooms if room.free_partitions is None or room.free_partitions >= instance.partitions_max]
@@ -66,23 +66,23 @@ def missing_room(instance: Instance, rooms: Sequence[ClusterRoom]) -> MissingRoo
 
 
 def missing_ports(host: str) -> MissingRoom:
-    """Hosts of the brokers that were chosen have no port left."""
+    """Returns the reason for hosts of the chosen brokers without a free port."""
     data = {"outcome": "waits", "missing": ["ports"]}
     return MissingRoom(detail=f"No port is left: {host}. {STARTS_BY_ITSELF}", missing=("ports",), data=data)
 
 
 def reasons(clusters: Sequence[Cluster], rooms: Sequence[ClusterRoom], instance: Instance) -> list[dict[str, Any]]:
-    """Fit of each cluster as it is kept, the chosen one first."""
+    """Returns the fit of each cluster as it is stored, the chosen cluster first."""
     names = {cluster.pk: cluster.name for cluster in clusters}
     return [
         {
-            "cluster_id": item.cluster_id,
-            "cluster": names[item.cluster_id],
-            "fit": item.fit.value,
-            "detail": FITS[item.fit],
-            "own_instances": item.own_instances,
-            "left_bandwidth_mb_s": item.left_bandwidth_mb_s,
-            "left_storage_gb": item.left_storage_gb,
+            "cluster_id": fit.cluster_id,
+            "cluster": names[fit.cluster_id],
+            "fit": fit.fit.value,
+            "detail": FITS[fit.fit],
+            "own_instances": fit.own_instances,
+            "left_bandwidth_mb_s": fit.left_bandwidth_mb_s,
+            "left_storage_gb": fit.left_storage_gb,
         }
-        for item in placement.cluster_fits(rooms, **size_of(instance))[:REASONS_KEPT_MAX]
+        for fit in placement.cluster_fits(rooms, **size_of(instance))[:REASONS_KEPT_MAX]
     ]

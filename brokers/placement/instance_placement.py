@@ -1,6 +1,6 @@
-"""Where an instance lives while replicas move: ports on further brokers first, ports given back when nothing is left.
+"""The brokers of an instance while replicas move: ports on additional brokers come first, ports are released last.
 
-Every change is another generation of the instance's document; the reconciler publishes it and waits for the brokers.
+Every change is a new generation of the instance's document; the reconciler publishes it and waits for the brokers.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from instances.models import Instance
 from instances.services.common import bump_generation, reconcile_on_commit
 
 OVER = (Phase.DELETED.value, Phase.FAILED.value)
-# So many instances are changed in one look: each is a transaction, and brokers open ports for each.
+# Instances changed in one run: each is a transaction, and brokers open ports for each.
 CHANGED_AT_ONCE = 50
 
 
 def apply(cluster: Cluster, wanted: Mapping[str, tuple[Collection[int], Collection[int]]]) -> bool:
-    """Make each instance live on its first brokers and be about to leave its second ones; True when all have a port
-    there and every broker knows. Raises `ports.PoolEmpty` when a host has no port left.
+    """Gives each instance ports on its first brokers and marks its ports on the second ones as leaving; True if all
+    ports exist and every broker has confirmed them. Raises `ports.PoolEmpty` if a host has no port left.
     """
     leases = PortLease.objects.filter(instance_id__in=wanted, broker__cluster=cluster)
     present = {
@@ -42,7 +42,7 @@ def apply(cluster: Cluster, wanted: Mapping[str, tuple[Collection[int], Collecti
 
 
 def give_back(cluster: Cluster, wanted: Mapping[str, Collection[int]]) -> bool:
-    """Give back the ports on these brokers; True when none is left and every broker knows."""
+    """Releases the ports on these brokers; True if none is left and every broker has confirmed it."""
     leases = PortLease.objects.filter(instance_id__in=wanted, broker__cluster=cluster, is_leaving=True)
     lingering = sorted({row.instance_id for row in leases.select_related("broker") if _is_named(row, wanted)})
     for instance_id in lingering[:CHANGED_AT_ONCE]:
@@ -55,7 +55,7 @@ def give_back(cluster: Cluster, wanted: Mapping[str, Collection[int]]) -> bool:
 
 
 def stay(cluster: Cluster, owners: Collection[str]) -> bool:
-    """Nothing of these instances leaves a broker any more; True when that is so."""
+    """Cancels the leaving of all ports of these instances; True when that is done."""
     leases = PortLease.objects.filter(instance_id__in=owners, broker__cluster=cluster, is_leaving=True)
     leaving = sorted(set(leases.values_list("instance_id", flat=True)))
     for instance_id in leaving[:CHANGED_AT_ONCE]:
@@ -67,7 +67,7 @@ def stay(cluster: Cluster, owners: Collection[str]) -> bool:
 
 
 def unconfirmed(instance_ids: Collection[str]) -> int:
-    """How many of these instances have a generation that not every broker has confirmed."""
+    """Returns the number of these instances with a generation that not every broker has confirmed."""
     rows = Instance.objects.filter(pk__in=instance_ids, generation__gt=F("observed_generation"))
     return rows.exclude(phase__in=OVER).count()
 
@@ -92,6 +92,6 @@ def _change_placement(cluster: Cluster, instance_id: str, stays: Collection[int]
 
 
 def _publish(instance: Instance) -> None:
-    """The address that clients are told is that of the brokers the instance is to keep."""
+    """Publishes the instance; clients get the addresses of the brokers that the instance keeps."""
     instance.save_changes([*addresses.write(instance), *bump_generation(instance)])
     reconcile_on_commit(instance)

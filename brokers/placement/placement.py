@@ -1,11 +1,10 @@
-"""Where an instance goes (CKA-47). Pure: numbers in, a choice out; the same picture always gives the same choice.
+"""Placement of an instance (CKA-47). Pure: numbers in, a choice out; the same input always gives the same choice.
 
-Of the clusters where it fits, first those that have the fewest instances of the same tenant, so that one failure does
-not hit all of them; of these the one with the smallest bandwidth left over (best fit: large gaps stay for large
+Of the clusters where it fits, those with the fewest instances of the same tenant come first, so that one failure does
+not affect all of them; of these the one with the smallest bandwidth left over (best fit: large gaps stay for large
 instances), then the smallest storage, then by id. On it, the brokers with the most free bandwidth: at least
-`brokers_min` (where there are so many), more when the share of one broker would not fit otherwise. Shares are
-fractions: the last third of a broker can be sold too. Brokers that do not answer are taken only where the others are
-too few.
+`brokers_min` (if there are so many), more if the share of one broker would not fit otherwise. Shares are fractions: the
+last third of a broker can be sold too. Brokers that do not answer are used only if the others are too few.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from fractions import Fraction
 
 
 class Fit(StrEnum):
-    """Reason why a cluster does for an instance, or does not."""
+    """The reason why a cluster fits an instance, or does not."""
 
     CHOSEN = "chosen"
     FITS = "fits"
@@ -31,7 +30,7 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRoom:
-    """What one broker has left to sell; may be negative where an operator lowered its capacity."""
+    """The free capacity of one broker; may be negative after an operator lowered its capacity."""
 
     id: str
     number: int
@@ -42,8 +41,8 @@ class BrokerRoom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRoom:
-    """A cluster that takes instances, with the brokers that do. `free_partitions` is None where there is no limit;
-    `own_instances` are those of the tenant who asks.
+    """A cluster that accepts instances, with its brokers that do. `free_partitions` is None if there is no limit;
+    `own_instances` are those of the same tenant.
     """
 
     id: str
@@ -72,7 +71,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFit:
-    """Why a cluster was chosen, would have done, or does not fit."""
+    """The result of one cluster: chosen, would have fitted, or does not fit."""
 
     cluster_id: str
     fit: Fit
@@ -84,7 +83,7 @@ class ClusterFit:
 def choose(
     clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
 ) -> Choice | None:
-    """The best fit, or None when no cluster has room and a further one is needed."""
+    """Returns the best fit, or None if no cluster has capacity and another one is needed."""
     choices: list[tuple[tuple[int, Fraction, Fraction, str], Choice]] = []
     for cluster in clusters:
         if cluster.free_partitions is not None and cluster.free_partitions < partitions:
@@ -97,13 +96,13 @@ def choose(
             )
             order = (cluster.own_instances, left, cluster.free_storage_gb - storage_gb, cluster.id)
             choices.append((order, choice))
-    return min(choices, key=lambda item: item[0])[1] if choices else None
+    return min(choices, key=lambda choice: choice[0])[1] if choices else None
 
 
 def cluster_fits(
     clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
 ) -> tuple[ClusterFit, ...]:
-    """Judges each cluster: the chosen one first, then in the order of preference."""
+    """Returns the fit of each cluster: the chosen one first, then in the order of preference."""
     size = {"bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb, "partitions": partitions}
     choice = choose(clusters, **size)
     found = []
@@ -146,7 +145,7 @@ def _fit(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int, partitio
 
 
 def brokers_for(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int) -> tuple[BrokerRoom, ...]:
-    """The fewest brokers (not under the minimum) that each take an equal share; empty when even all are too few, or
+    """Returns the fewest brokers (not below the minimum) that each take an equal share; empty if all are too few, or
     none of them answers.
     """
     healthy = [broker for broker in cluster.brokers if broker.is_healthy]
@@ -163,7 +162,7 @@ def brokers_for(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int) -
 
 
 def accepts_replicas(broker: BrokerRoom, bandwidth_share: Fraction, storage_share: Fraction) -> bool:
-    """Whether it has so much left of both."""
+    """True if the broker has at least this much of both left."""
     return broker.free_bandwidth_mb_s >= bandwidth_share and broker.free_storage_gb >= storage_share
 
 
@@ -176,8 +175,9 @@ def _fitting(
 def missing(
     clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
 ) -> tuple[str, ...]:
-    """Names what an instance that nobody takes lacks: `cluster` (none takes instances), `broker` (those have none that
-    does and answers), `partitions`, `bandwidth`, `storage`, or `both`: each is there, but not on the same brokers.
+    """Returns what an unplaced instance lacks: `cluster` (none accepts instances), `broker` (no broker accepts
+    instances and answers), `partitions`, `bandwidth`, `storage`, or `both`: each is available, but not on the same
+    brokers.
     """
     if not clusters:
         return ("cluster",)
@@ -186,15 +186,15 @@ def missing(
     if all(cluster.free_partitions is not None and cluster.free_partitions < partitions for cluster in clusters):
         return ("partitions",)
     lacks = []
-    if choose([_without_storage(item) for item in clusters], bandwidth_mb_s=bandwidth_mb_s, storage_gb=0) is None:
+    if choose([_without_storage(cluster) for cluster in clusters], bandwidth_mb_s=bandwidth_mb_s, storage_gb=0) is None:
         lacks.append("bandwidth")
-    if choose([_without_bandwidth(item) for item in clusters], bandwidth_mb_s=0, storage_gb=storage_gb) is None:
+    if choose([_without_bandwidth(cluster) for cluster in clusters], bandwidth_mb_s=0, storage_gb=storage_gb) is None:
         lacks.append("storage")
     return tuple(lacks) or ("both",)
 
 
 def _without_storage(cluster: ClusterRoom) -> ClusterRoom:
-    """As if no storage were to be sold: what is free of it, or sold too much, is no matter."""
+    """Returns the cluster with the storage of its brokers ignored."""
     return replace(cluster, brokers=tuple(replace(broker, free_storage_gb=Fraction()) for broker in cluster.brokers))
 
 
@@ -205,13 +205,13 @@ def _without_bandwidth(cluster: ClusterRoom) -> ClusterRoom:
 
 
 def largest_bandwidth_mb_s(clusters: Sequence[ClusterRoom], *, storage_gb: int) -> int:
-    """The largest whole MB/s that would be placed with this storage, so that a refusal can say it; 0 = nothing."""
+    """Returns the largest whole MB/s that would be placed with this storage, for the refusal's text; 0 = nothing."""
     most = int(max((cluster.free_bandwidth_mb_s for cluster in clusters), default=Fraction()))
     return _largest(most, lambda size: choose(clusters, bandwidth_mb_s=size, storage_gb=storage_gb) is not None)
 
 
 def largest_storage_gb(clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int) -> int:
-    """The largest whole GB that would be placed with this bandwidth; 0 = nothing."""
+    """Returns the largest whole GB that would be placed with this bandwidth; 0 = nothing."""
     free = (sum(max(Fraction(), broker.free_storage_gb) for broker in cluster.brokers) for cluster in clusters)
     most = int(max(free, default=Fraction()))
     return _largest(most, lambda size: choose(clusters, bandwidth_mb_s=bandwidth_mb_s, storage_gb=size) is not None)

@@ -1,6 +1,6 @@
-"""The ports tenants connect to: one per route and broker, out of the pool of the broker's host (CKA-2).
+"""Tenant ports: one per route and broker, from the pool of the broker's host (CKA-2).
 
-Two instances never share a port: the choice is made under the host's row lock, with a unique constraint behind it.
+Two instances never share a port: it is chosen under the host's row lock, and a unique constraint enforces it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from instances.models import Instance, Route
 
 
 class PoolEmpty(Exception):
-    """A host has no port left to give."""
+    """Raised if a host has no free port."""
 
 
 def next_port(*, first: int, last: int, cursor: int, taken: Set[int]) -> int | None:
-    """The first free port behind `cursor`, wrapping round: what was given back rests as long as possible. Pure.
+    """Returns the first free port after `cursor`, wrapping around: a released port stays unused as long as possible.
+    Pure.
 
-    So clients of a deleted instance that still knock do not soon knock at a stranger's admin client.
+    Thus clients of a deleted instance that still connect do not soon reach another tenant's instance.
     """
     size = last - first + 1
     start = cursor + 1 if first <= cursor < last else first
@@ -33,12 +34,12 @@ def next_port(*, first: int, last: int, cursor: int, taken: Set[int]) -> int | N
 
 
 def lease(instance: Instance, brokers: Iterable[Broker]) -> list[PortLease]:
-    """Leases of all its routes for exactly these brokers: existing ones are kept, missing ones made. Call in a
-    transaction, with the instance's row locked.
+    """Returns leases of all its routes for exactly these brokers: existing ones are kept, missing ones created. Call in
+    a transaction, with the instance's row locked.
 
-    On a broker that it had left, a route gets the port it had there, unless somebody has that by now.
+    On a broker that it had left, a route gets its former port, unless it is leased to another route by now.
 
-    Raises `PoolEmpty` when a host has no free port.
+    Raises `PoolEmpty` if a host has no free port.
     """
     assert transaction.get_connection().in_atomic_block
     present = list(PortLease.objects.filter(instance=instance, route__isnull=False))
@@ -47,7 +48,7 @@ def lease(instance: Instance, brokers: Iterable[Broker]) -> list[PortLease]:
     in_order = sorted(brokers, key=lambda broker: broker.number)
     wanted = [(broker, route) for broker in in_order for route in instance.routes.order_by("pk")]
     missing = [(broker, route) for broker, route in wanted if (broker.pk, route.pk) not in kept]
-    # Locked in one order for everybody, so that two placements never wait for each other.
+    # Hosts are locked in a fixed order, so that concurrent placements do not deadlock.
     host_ids = sorted({broker.host_id for broker, _ in missing})
     hosts = {host.pk: host for host in Host.objects.select_for_update().filter(pk__in=host_ids).order_by("pk")}
     for broker, route in missing:
@@ -60,8 +61,8 @@ def lease(instance: Instance, brokers: Iterable[Broker]) -> list[PortLease]:
 
 
 def lease_new_routes(instance: Instance) -> bool:
-    """Ports for routes that were opened since, on all of the instance's brokers; whether there were any. Call in a
-    transaction, with the instance's row locked. Raises `PoolEmpty` when a host has no free port.
+    """Leases ports for new routes, on all of the instance's brokers; returns whether there were any. Call in a
+    transaction, with the instance's row locked. Raises `PoolEmpty` if a host has no free port.
     """
     leases = PortLease.objects.filter(instance=instance)
     count = leases.filter(route__isnull=False).count()
@@ -70,41 +71,41 @@ def lease_new_routes(instance: Instance) -> bool:
 
 
 def release_closed_routes(instance: Instance) -> int:
-    """Give back the ports of routes that are deleted, once every broker knows; how many they were."""
+    """Releases the ports of deleted routes, once every broker has confirmed; returns their number."""
     return PortLease.objects.filter(instance=instance, route=None).delete()[0]
 
 
 def replace(leases: Iterable[PortLease]) -> None:
-    """Another port for each of these leases, which hold theirs until then: it is not chosen again.
+    """Leases another port for each of these leases, which hold theirs until then, so that it is not chosen again.
 
-    Call in a transaction. Raises `PoolEmpty` when a host has no free port.
+    Call in a transaction. Raises `PoolEmpty` if a host has no free port.
     """
     assert transaction.get_connection().in_atomic_block
     result = list(leases)
-    host_ids = {item.host_id for item in result}
+    host_ids = {row.host_id for row in result}
     hosts = {host.pk: host for host in Host.objects.select_for_update().filter(pk__in=host_ids).order_by("pk")}
-    for item in result:
-        item.port = _take(hosts[item.host_id])
-        item.save(update_fields=["port"])
+    for row in result:
+        row.port = _take(hosts[row.host_id])
+        row.save(update_fields=["port"])
 
 
 def give_back(leases: QuerySet[PortLease]) -> None:
-    """Give ports back that the instance may want again. Call in a transaction, with the instance's row locked."""
+    """Releases ports that the instance may need again. Call in a transaction, with the instance's row locked."""
     assert transaction.get_connection().in_atomic_block
     left = [
         FormerPort(
-            instance_id=item.instance_id, route_id=item.route_id, broker_id=item.broker_id, host_id=item.host_id,
-            port=item.port,
+            instance_id=row.instance_id, route_id=row.route_id, broker_id=row.broker_id, host_id=row.host_id,
+            port=row.port,
         )
-        for item in leases
-        if item.route_id is not None
+        for row in leases
+        if row.route_id is not None
     ]  # fmt: skip
     FormerPort.objects.bulk_create(left)
     leases.delete()
 
 
 def release(instance: Instance) -> int:
-    """Give all ports of an instance back for good; returns how many."""
+    """Releases all ports of an instance permanently; returns their number."""
     FormerPort.objects.filter(instance=instance).delete()
     return PortLease.objects.filter(instance=instance).delete()[0]
 
@@ -125,8 +126,8 @@ def _taken(host: Host) -> set[int]:
 
 
 def _take(host: Host) -> int:
-    """The next free port of a locked host; one that an instance may come back to only when there is no other."""
-    taken = _taken(host)  # before the former ones: what is given back in between is among these
+    """Returns the next free port of a locked host; a former port of an instance only if there is no other."""
+    taken = _taken(host)  # read before the former ports: a port released in between is among these
     former = set(FormerPort.objects.filter(host=host).values_list("port", flat=True))
     bounds = {"first": host.port_first, "last": host.port_last, "cursor": host.port_cursor}
     port = next_port(**bounds, taken=taken | former) or next_port(**bounds, taken=taken)

@@ -1,1 +1,1 @@
-"""Makes instances what they are wanted to be: placed, published, repaired, removed."""
+"""Reconciles instances with their configuration: placed, published, repaired, removed."""

@@ -15,16 +15,16 @@ from brokers.infra.zookeeper import kazoo_acl
 
 
 class Forgotten(NamedTuple):
-    """Number of nodes that were deleted, and of those that nobody but their maker may delete."""
+    """Number of deleted nodes, and of nodes that only their creator may delete."""
 
     deleted: int
     kept: int
 
 
 def delete_tree(client: KazooClient, root: str) -> Forgotten:
-    """Deletes all below `root`, which stays, empty: its parent lets nobody delete.
+    """Deletes all nodes below `root`, which stays, empty: its parent does not permit its deletion.
 
-    Nodes of brokers let the control plane change their access list alone, so that is done first.
+    Nodes of brokers permit the control plane only to change their access list, so that is done first.
     """
     own = zookeeper.identity()
     return _delete_below(client, root, kazoo_acl([Grant(ALL, own.credentials.digest)]) if own else None)
@@ -35,7 +35,7 @@ def _delete_below(client: KazooClient, path: str, acl: Sequence[ACL] | None) -> 
         if acl is not None:
             client.set_acls(path, acl)
         children = client.get_children(path)
-    except (NoNodeError, NoAuthError):  # an ephemeral node whose session has ended, or somebody else's
+    except (NoNodeError, NoAuthError):  # an ephemeral node whose session has ended, or a node of another owner
         return Forgotten(0, 0)
     deleted = kept = 0
     for name in children:

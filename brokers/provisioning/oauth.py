@@ -1,6 +1,6 @@
-"""Whose tokens brokers take, as rows say it: written for brokers, with the keys that addresses of key sets answer.
+"""OAuth configurations of instances: published for brokers, with the keys fetched from the addresses of key sets.
 
-Level-triggered, as the reconciler: everything here may be done twice, late, or not at all until the next round.
+Level-triggered like the reconciler: everything is idempotent, and a failed step is repeated in the next round.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ OUTSIDE_TROUBLE = (DomainError, LostRace, Busy, *zookeeper.TROUBLE)
 
 
 def publish(instance_id: str) -> bool:
-    """What the row says, to the brokers of its instance; False when that has to be tried again.
+    """Publishes the row to the brokers of its instance; False if that has to be retried.
 
-    Another worker that is at it reads the row as it was, perhaps: the lock keeps an older one from being written last.
+    A concurrent worker may have read an older row: the lock keeps an older row from being written last.
     """
     placed = Placement.objects.select_related("cluster").filter(instance_id=instance_id).first()
     if placed is None:
@@ -62,7 +62,7 @@ def publish(instance_id: str) -> bool:
 
 
 def document_of(row: OAuthConfiguration) -> OAuthDocument | None:
-    """What brokers read; None: they take no tokens."""
+    """Returns the document that brokers read; None if they accept no tokens."""
     if row.is_removed:
         return None
     return OAuthDocument(
@@ -76,9 +76,9 @@ def document_of(row: OAuthConfiguration) -> OAuthDocument | None:
 
 
 def keep(now: datetime) -> int:
-    """One round: fetches what is due and publishes what brokers do not know. Returns how many key sets were asked for.
+    """Runs one round: fetches due key sets and publishes unpublished rows. Returns the number of requested key sets.
 
-    One round at a time: however slowly addresses answer, they keep one worker busy and no more.
+    Only one round runs at a time: slow addresses occupy at most one worker.
     """
     try:
         with only_one("key sets"):
@@ -96,7 +96,7 @@ def keep(now: datetime) -> int:
 
 
 def due(now: datetime, requested: Iterable[str]) -> list[OAuthConfiguration]:
-    """Whose key sets are to be fetched now: new ones first, then who has waited longest."""
+    """Returns the configurations whose key sets are due: new ones first, then by waiting time."""
     asked_for = frozenset(requested)
     rows = (
         OAuthConfiguration.objects.filter(
@@ -130,7 +130,7 @@ def _is_due(row: OAuthConfiguration, now: datetime, *, is_requested: bool) -> bo
 
 
 def unpublished() -> list[str]:
-    """Instances whose brokers know another revision than the row's."""
+    """Returns the instances whose brokers have another revision than the row's."""
     rows = OAuthConfiguration.objects.exclude(published_revision=F("revision")).filter(
         instance__placement__isnull=False
     )
@@ -138,7 +138,9 @@ def unpublished() -> list[str]:
 
 
 def _looked_through_clusters() -> set[str]:
-    """Instances that brokers name. Documents that have gone with a restored ZooKeeper are marked as unpublished."""
+    """Returns the instances requested by brokers. Documents lost with a restored ZooKeeper are marked as
+    unpublished.
+    """
     requested: set[str] = set()
     for cluster in Cluster.objects.active().order_by("pk"):
         try:
@@ -161,7 +163,7 @@ Outcome = tuple[PublicKey, ...] | str
 
 
 def _fetched(rows: Sequence[OAuthConfiguration]) -> list[tuple[OAuthConfiguration, Outcome]]:
-    """Keys, or why there are none."""
+    """Returns for each row its keys, or the reason why there are none."""
     if not rows:
         return []
     with ThreadPoolExecutor(KEY_SETS_FETCHED_AT_ONCE, "key-sets") as threads:
@@ -169,12 +171,14 @@ def _fetched(rows: Sequence[OAuthConfiguration]) -> list[tuple[OAuthConfiguratio
 
 
 def fetch_keys(url: str) -> Outcome:
-    """Fetches the keys at an address, or says why there are none. It runs in a thread and asks no database."""
+    """Fetches the keys at an address; returns them, or the reason why there are none. Runs in a thread without a
+    database connection.
+    """
     try:
         return parse(outbound.fetch(url, bytes_max=KEY_SET_BYTES_MAX), is_pinned=False)
     except (outbound.OutboundFailed, KeySetRefused) as error:
         return str(error)
-    except Exception:  # an answer that nobody foresaw concerns this address alone
+    except Exception:  # an unexpected answer must affect this address only
         log.exception("oauth.key_set_failed")
         return "Its answer cannot be read."
 

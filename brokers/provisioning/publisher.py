@@ -1,7 +1,7 @@
-"""Writes what brokers act on: instance documents and allow-lists, one way, from PostgreSQL to ZooKeeper (CKA-40).
+"""Publishes what brokers act on: instance documents and allow-lists, one way, from PostgreSQL to ZooKeeper (CKA-40).
 
-Every write is a compare-and-set together with its change node (ZK-32): either both are there, or none. Writing what is
-there already writes nothing, so that everything here may be done twice.
+Every write is a compare-and-set together with its change node (ZK-32): either both exist, or none. Publishing what is
+already published writes nothing, so everything here is idempotent.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from brokers.contract.oauth import CONFIGURATION, OAuthDocument
 from brokers.infra import zookeeper
 
 COMPARE_AND_SET_ATTEMPTS_MAX = 8
-# No generation: the sweep has the document written again.
+# Not a generation: makes the sweep have the document written again.
 OUTDATED = -1
 
 
 class LostRace(Exception):
-    """Somebody wrote a later generation, or kept writing between our read and our write. Look again."""
+    """Raised if a later generation was written, or the document kept changing between read and write. Read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acks:
-    """What the brokers made of a generation; `refused` says why a port is not open, and `routes_not_open` of which
-    routes. Those in `unable` cannot protect a route as it is to be, with any port. `down` have no session.
+    """The brokers' acknowledgements of a generation. `refused` holds the reason why a port is not open,
+    `routes_not_open` the affected routes. Brokers in `unable` cannot protect a route as configured, with any port.
+    Brokers in `down` have no session.
     """
 
     confirmed: frozenset[int] = frozenset()
@@ -45,16 +46,16 @@ class Acks:
 
     @property
     def is_complete(self) -> bool:
-        """Every broker that lives has confirmed, and at least one lives."""
+        """True if every live broker has confirmed, and at least one is live."""
         return bool(self.confirmed) and not self.waiting and not self.refused and not self.unable
 
     def refuses(self, broker: int, route: str) -> bool:
-        """Whether a route needs another port there. A broker that names no routes has one port alone."""
+        """True if a route needs another port on the broker. A broker that names no routes has a single port."""
         return broker in self.refused and route in (self.routes_not_open.get(broker) or (route,))
 
 
 class Publisher:
-    """Documents of one cluster. Raises what kazoo raises when ZooKeeper is away (`zookeeper.TROUBLE`)."""
+    """The documents of one cluster. Raises the errors of kazoo if ZooKeeper is unavailable (`zookeeper.TROUBLE`)."""
 
     def __init__(self, client: KazooClient, chroot: str) -> None:
         self._client = client
@@ -63,7 +64,7 @@ class Publisher:
     # --- instances ------------------------------------------------------------------------------------------------
 
     def read_instance(self, instance_id: str) -> InstanceDocument | None:
-        """The document as it stands, or None."""
+        """Returns the published document, or None."""
         try:
             raw, _ = self._client.get(self._at(paths.instance(instance_id)))
         except NoNodeError:
@@ -71,9 +72,10 @@ class Publisher:
         return InstanceDocument.from_json(raw)
 
     def generations(self) -> dict[str, int]:
-        """Instance id -> published generation, for the sweep: all documents in one round of asynchronous reads.
+        """Returns the published generation by instance id, for the sweep: all documents in one round of asynchronous
+        reads.
 
-        `OUTDATED` stands for a document without a tenant, written before instances named theirs.
+        `OUTDATED` stands for a document without a tenant, written before documents named the tenant.
         """
         try:
             ids = self._client.get_children(self._at(paths.INSTANCES))
@@ -90,9 +92,9 @@ class Publisher:
         return result
 
     def publish_instance(self, instance_id: str, document: InstanceDocument) -> bool:
-        """Make the document and its port nodes what is given; True when something was written.
+        """Publishes the document and its port nodes; True if something was written.
 
-        Raises `LostRace` when a later generation is published already.
+        Raises `LostRace` if a later generation is already published.
         """
         path = self._at(paths.instance(instance_id))
         raw = document.to_json()
@@ -129,7 +131,7 @@ class Publisher:
         return _committed(write)
 
     def publish_certificates(self, instance_id: str, wanted: Mapping[str, CertificatesDocument]) -> None:
-        """Make what brokers know of certificates what is given, by route; of an instance that is published."""
+        """Publishes the certificates of a published instance, by route."""
         parent = paths.instance_certificates(instance_id)
         try:
             present = self._client.get_children(self._at(parent))
@@ -162,7 +164,7 @@ class Publisher:
         raise LostRace(f"the certificates of {instance_id} keep changing")
 
     def announce(self, instance_id: str) -> None:
-        """Say again that brokers should read an instance's document; harmless when they have."""
+        """Announces an instance's document to the brokers again; harmless if they have read it."""
         self._ensure([paths.CHANGES])
         self._client.create(
             self._at(paths.CHANGE_PREFIX),
@@ -172,8 +174,8 @@ class Publisher:
         )
 
     def unpublish_instance(self, instance_id: str, ports: Iterable[tuple[int, int]]) -> None:
-        """Take an instance away: brokers close its listeners. Its topics must be gone, or are to be kept. `ports` are
-        pairs of a broker and a port.
+        """Removes an instance's documents: brokers close its listeners. Its topics must be deleted, or are to be kept.
+        `ports` are pairs of a broker and a port.
         """
         self._client.delete(self._at(paths.instance(instance_id)), recursive=True)
         self._client.delete(self._at(paths.instance_creations(instance_id)), recursive=True)
@@ -185,7 +187,7 @@ class Publisher:
         self.announce(instance_id)
 
     def forget_acks(self, instance_id: str) -> None:
-        """Remove what brokers said about an instance that is gone."""
+        """Removes the acknowledgements of a deleted instance."""
         self._client.delete(self._at(paths.instance_acks(instance_id)), recursive=True)
 
     # --- what brokers answer --------------------------------------------------------------------------------------
@@ -199,11 +201,11 @@ class Publisher:
         timeout_s: float,
         on_progress: Callable[[Acks], object] = lambda acks: None,
     ) -> Acks:
-        """Wait until every living broker of `brokers` has answered for `generation`, or until time runs out. Where none
-        lives nobody is waited for: a worker that waits is one that does nothing for other clusters.
+        """Waits until every live broker of `brokers` has answered for `generation`, or until the timeout. If none is
+        live it does not wait: a waiting worker does nothing for other clusters.
 
-        Woken by watches, so the answer is known a moment after the last broker gave it. Watches that were not
-        needed in the end fire into nothing. `on_progress` is told what is known before every wait.
+        Woken by watches, so the result is known immediately after the last answer. Watches that remain have no effect.
+        `on_progress` is called with the acknowledgements before every wait.
         """
         wanted = frozenset(brokers)
         deadline_s = time.monotonic() + timeout_s
@@ -252,7 +254,7 @@ class Publisher:
     # --- whose tokens are taken -----------------------------------------------------------------------------------
 
     def publish_oauth(self, instance_id: str, wanted: OAuthDocument | None) -> bool:
-        """Make the instance's OAuth document what is given, None = none; True when something was written.
+        """Publishes the instance's OAuth document, None = none; True if something was written.
 
         Raises `LostRace` while the instance itself is not published.
         """
@@ -280,19 +282,19 @@ class Publisher:
         raise LostRace(f"the OAuth document of {instance_id} keeps changing")
 
     def without_oauth(self, instance_ids: Iterable[str]) -> set[str]:
-        """Of these instances those that have no OAuth document."""
+        """Returns those of the instances that have no OAuth document."""
         by_path = {paths.instance_oauth_node(instance_id, CONFIGURATION): instance_id for instance_id in instance_ids}
         return {by_path[path] for path in self._missing(by_path)}
 
     def key_requests(self) -> list[str]:
-        """Instances of which a broker wishes to have the key set fetched again."""
+        """Returns the instances whose key set a broker requested to be fetched again."""
         try:
             return sorted(self._client.get_children(self._at(paths.KEY_REQUESTS)))
         except NoNodeError:
             return []
 
     def forget_key_request(self, instance_id: str) -> None:
-        """It is being fetched, or there is nothing to fetch."""
+        """Deletes a key request that is being handled, or has nothing to fetch."""
         self._delete(self._at(paths.key_request(instance_id)))
 
     # --- topics ---------------------------------------------------------------------------------------------------
@@ -301,18 +303,18 @@ class Publisher:
         return self._client.exists(self._at(paths.topic(internal_name))) is not None
 
     def topics(self) -> list[str]:
-        """Internal names of all topics of the cluster."""
+        """Returns the internal names of all topics of the cluster."""
         try:
             return sorted(self._client.get_children(self._at(paths.TOPICS)))
         except NoNodeError:
             return []
 
     def topics_of(self, instance_id: str) -> list[str]:
-        """Internal names of an instance's topics."""
+        """Returns the internal names of an instance's topics."""
         return [name for name in self.topics() if name.startswith(f"{instance_id}.")]
 
     def publish_topic(self, instance_id: str, internal_name: str, wanted: InstanceTopicDocument) -> bool:
-        """Make what is said of a topic what is given, of one that is there; True when something was written."""
+        """Publishes the document of an existing topic; True if something was written."""
         relative = paths.instance_topic(instance_id, internal_name)
         path = self._at(relative)
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
@@ -333,7 +335,7 @@ class Publisher:
         raise LostRace(f"the document of {internal_name} keeps changing")
 
     def forget_quotas(self, instance_id: str) -> None:
-        """Remove every client quota of an instance that is gone (their names carry its id)."""
+        """Removes all client quotas of a deleted instance (their names contain its id)."""
         for kind in ("users", "clients", "ips"):
             root = self._at(f"/config/{kind}")
             if self._client.exists(root) is None:
@@ -369,8 +371,8 @@ class Publisher:
             self._ensure_node(self._at(path))
 
     def _ensure_node(self, path: str) -> None:
-        """By its whole path, with its parents. Each has an access list of its own, which kazoo's `ensure_path` does not
-        give it.
+        """Creates a node by its whole path, with its parents. Each has an access list of its own, which kazoo's
+        `ensure_path` does not set.
         """
         if self._client.exists(path) is not None:
             return
@@ -387,7 +389,7 @@ class Publisher:
     def _create_in(
         self, write: TransactionRequest, relative: str, raw: bytes | None, *, sequence: bool = False
     ) -> None:
-        """A node as a part of a transaction; its parent must be there."""
+        """Creates a node within a transaction; its parent must exist."""
         write.create(self._at(relative), raw or b"", acl=_acl(relative), sequence=sequence)
 
 
@@ -401,7 +403,7 @@ def _change(path: str) -> bytes:
 
 
 def _committed(write: object) -> bool:
-    """Commit a transaction; False when a node was not as we had read it. Raises any other error of the first kind."""
+    """Commits a transaction; False if a node had changed since it was read. Raises the first other error."""
     results = write.commit()  # type: ignore[attr-defined]
     errors = [result for result in results if isinstance(result, Exception)]
     if not errors:

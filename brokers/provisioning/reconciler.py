@@ -1,7 +1,7 @@
-"""Brings the world in line with what an instance's row says. Level-triggered: it looks at what is wanted and what is
-there, never at what was asked, so it may be called twice, late, or out of order, and may die between any two lines.
+"""Reconciles an instance with its row. Level-triggered: it compares the configured with the actual state, never with
+the request, so it may be called twice, late, or out of order, and may crash at any point.
 
-`reconcile` is the table of contents; `reconcile_steps` and `purge` are the chapters.
+`reconcile` is the entry point; the steps are in `steps` and `purge`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from tenants.errors import DomainError, Unavailable
 
 log = structlog.get_logger(__name__)
 
-# While a pass runs, somebody may want more: it is done at once, but a row that never rests is left to the sweep.
+# Changes made during a pass are handled immediately, but a row that keeps changing is left to the sweep.
 PASSES_MAX = 5
 PORT_REPLACEMENTS_MAX = 3
 
 
 def reconcile(instance_id: str) -> str:
-    """One instance, until what is wanted is confirmed. Returns a sentence that says what was done.
+    """Reconciles one instance until its configuration is confirmed. Returns a sentence about what was done.
 
-    Raises `NotYet` when the same call is to be made again soon (brokers or ZooKeeper do not answer, or another worker
-    is at it), having changed nothing that a repetition would spoil.
+    Raises `NotYet` if the call must be repeated soon (brokers or ZooKeeper do not answer, or another worker holds the
+    lock), with a state in which it can be repeated.
     """
     message = "nothing to do"
     for _ in range(PASSES_MAX):
@@ -53,7 +53,7 @@ def reconcile(instance_id: str) -> str:
             raise NotYet(f"ZooKeeper: {type(error).__name__}") from error
         except Unavailable as error:
             raise NotYet(error.detail) from error
-        # Looked at after the lock was given back: who came meanwhile found it taken and relies on us.
+        # Checked after the lock was released: a worker that found it held relies on this one.
         if not _wants_more(instance_id):
             break
     log.info("instance.reconciled", instance_id=instance_id, outcome=message)
@@ -84,7 +84,9 @@ def _one_pass(instance_id: str) -> str:
 
 
 def _waits_for_room(work: Work, why: WaitsForRoom) -> str:
-    """The sweep looks again. A dedicated instance has a cluster of its own made, where there are free hosts."""
+    """Records that the instance waits for capacity; the sweep retries. A dedicated instance gets a cluster of its own,
+    if there are free hosts.
+    """
     is_formed = dedicated.ensure_cluster(work.instance) is not None
     fact, data = (forecasts.FORMING, {"outcome": "forming"}) if is_formed else (why.room.detail, why.room.data)
     for operation in work.operations:
@@ -93,10 +95,10 @@ def _waits_for_room(work: Work, why: WaitsForRoom) -> str:
 
 
 def _close_to_clients(work: Work) -> None:
-    """Has the brokers of an instance confirm that it is being deleted before its topics go: a client that is still
-    connected could create another one, which nobody would delete.
+    """Has the brokers of an instance confirm that it is being deleted before its topics are deleted: a connected client
+    could create another topic, which would never be deleted.
 
-    Brokers that stay silent are waited for only so long. Raises `NotYet` meanwhile.
+    Waits a limited time for brokers that do not answer. Raises `NotYet` meanwhile.
     """
     instance = work.instance
     if instance.observed_generation >= instance.generation or _publisher_of(instance) is None:
@@ -154,7 +156,7 @@ def _first_message(work: Work) -> None:
 
 
 def _clean_up(work: Work) -> None:
-    """The probe's topic goes once nobody waits for us; what a crash leaves here, `tidy` finds."""
+    """Deletes the probe's topic when no caller waits; after a crash here, `tidy` deletes it."""
     if work.instance.first_running_at is not None:
         return
     try:
@@ -164,7 +166,7 @@ def _clean_up(work: Work) -> None:
 
 
 def _other_ports(work: Work, leases: list[steps.PortLease], acks: Acks) -> str:
-    """A refused port is replaced; the loop in `reconcile` publishes the others."""
+    """Replaces a refused port; the loop in `reconcile` publishes the others."""
     if work.instance.generation > PORT_REPLACEMENTS_MAX and work.instance.first_running_at is None:
         raise CannotProvision(Reason.PORT_NOT_OPEN, f"A port could not be opened: {sorted(acks.refused.values())[0]}.")
     steps.replace_ports(work, leases, acks)
@@ -172,7 +174,8 @@ def _other_ports(work: Work, leases: list[steps.PortLease], acks: Acks) -> str:
 
 
 def _wait_or_give_up(work: Work, publisher: Publisher, acks: Acks) -> None:
-    if acks.waiting:  # who is down reads everything when it comes, and nobody sweeps up changes meanwhile
+    # A broker that is down reads everything when it starts; nothing else collects old changes meanwhile.
+    if acks.waiting:
         publisher.announce(work.instance.pk)
     silent = sorted(acks.waiting) or sorted(acks.down)
     detail = f"Brokers {silent} did not confirm in time."
@@ -183,14 +186,14 @@ def _wait_or_give_up(work: Work, publisher: Publisher, acks: Acks) -> None:
 
 
 def _require_time_left(work: Work, reason: Reason, detail: str) -> None:
-    """A first provisioning that takes too long fails; one that ran before is tried for ever."""
+    """Fails a first provisioning that takes too long; an instance that ran before is retried without limit."""
     age_s = (timezone.now() - work.instance.phase_since).total_seconds()
     if work.instance.current_phase is Phase.PROVISIONING and age_s > PROVISION_DEADLINE_S:
         raise CannotProvision(reason, f"{detail} Nothing was charged.")
 
 
 def _take_back(work: Work) -> None:
-    """Remove what a failed provisioning has published."""
+    """Removes the documents of a failed provisioning."""
     publisher = _publisher_of(work.instance)
     if publisher is not None:
         leases = steps.PortLease.objects.filter(instance=work.instance)
@@ -203,7 +206,7 @@ def _wants_more(instance_id: str) -> bool:
     if row is None or row["phase"] in (Phase.DELETED, Phase.FAILED):
         return False
     if row["phase"] == Phase.PROVISIONING and row["reason"] == Reason.NO_ROOM:
-        return False  # the sweep looks again
+        return False  # the sweep retries
     return bool(row["generation"] > row["observed_generation"])
 
 

@@ -1,4 +1,4 @@
-"""The steps of the reconciler. Each looks first and acts only where the world differs: all may be done twice."""
+"""The steps of the reconciler. Each compares first and acts only on a difference: all are idempotent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ACTION_OF_FAILURE = "instance.failed"
 
 
 class CannotProvision(Exception):
-    """Trying again will not help: the instance fails with this reason."""
+    """Raised if retrying will not help: the instance fails with this reason."""
 
     def __init__(self, reason: Reason, detail: str, **data: object) -> None:
         super().__init__(detail)
@@ -41,7 +41,7 @@ class CannotProvision(Exception):
 
 
 class WaitsForRoom(Exception):
-    """No cluster has room. The instance is tried again when there may be some."""
+    """Raised if no cluster has capacity. The instance is retried when capacity may have become available."""
 
     def __init__(self, room: MissingRoom) -> None:
         super().__init__(room.detail)
@@ -49,12 +49,12 @@ class WaitsForRoom(Exception):
 
 
 class NotYet(Exception):
-    """The world is not ready; the same work is to be tried again soon."""
+    """Raised if the work must be retried soon."""
 
 
 @dataclass(slots=True)
 class Work:
-    """One pass over one instance: the row as it was read, and the operations to report to."""
+    """One pass over one instance: the row as read, and the operations to report to."""
 
     acting: Actor
     instance: Instance
@@ -70,7 +70,7 @@ class Work:
 
 
 def take_up(instance: Instance, acting: Actor) -> Work:
-    """Begin: a requested instance is being provisioned from here on."""
+    """Begins a pass: a requested instance becomes a provisioning one."""
     if instance.current_phase is Phase.REQUESTED:
         with transaction.atomic():
             instance = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
@@ -80,10 +80,10 @@ def take_up(instance: Instance, acting: Actor) -> Work:
 
 
 def place(work: Work) -> Cluster:
-    """Find it room on a cluster (CKA-47) and reserve a port on each of its brokers, or find that it has them. The work
-    goes on with the row as it is by then.
+    """Finds capacity on a cluster (CKA-47) and leases a port on each of its brokers, or finds that both exist. The pass
+    continues with the current row.
 
-    Raises `WaitsForRoom` when no cluster has room, or a host no port; the instance starts by itself when there is some.
+    Raises `WaitsForRoom` if no cluster has capacity, or a host no port; the instance starts when there is some.
     """
     result = Placement.objects.select_related("cluster").filter(instance=work.instance).first()
     has_ports = PortLease.objects.filter(instance=work.instance).exists()
@@ -122,7 +122,7 @@ def _placed(instance_id: str) -> tuple[Instance, Cluster, list[Broker]]:
         raise WaitsForRoom(forecasts.missing_ports(str(error))) from error
     fields = addresses.write(instance)
     if instance.reason == Reason.NO_ROOM:
-        # What it waited for room does not count against the time that brokers have to confirm it.
+        # The time of waiting for capacity does not count against the time that brokers have to confirm it.
         instance.reason, instance.phase_since = Reason.NONE.value, timezone.now()
         fields += ["reason", "phase_since"]
     instance.save_changes(fields)
@@ -130,7 +130,7 @@ def _placed(instance_id: str) -> tuple[Instance, Cluster, list[Broker]]:
 
 
 def _note_waiting(work: Work, why: WaitsForRoom) -> None:
-    """The instance waits, and says for what; nothing of it is held or charged."""
+    """Records that the instance waits, with the reason; nothing is reserved or charged."""
     with transaction.atomic():
         row = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=work.instance.pk)
         if row.current_phase is Phase.PROVISIONING and row.reason != Reason.NO_ROOM:
@@ -145,9 +145,10 @@ def _no_port(error: port_leases.PoolEmpty) -> CannotProvision:
 
 
 def lease_new_routes(work: Work) -> None:
-    """Ports for routes that were opened since the instance was placed; addresses as its routes advertise them.
+    """Leases ports for routes that were added since the instance was placed; updates addresses to those that its routes
+    advertise.
 
-    Raises `CannotProvision` when a host has no port.
+    Raises `CannotProvision` if a host has no port.
     """
     with transaction.atomic():
         instance = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=work.instance.pk)
@@ -163,22 +164,23 @@ def lease_new_routes(work: Work) -> None:
 
 
 def note_address(work: Work) -> list[PortLease]:
-    """The leases, with the address told to whoever waits for it."""
+    """Returns the leases; reports the address to the operations."""
     rows = PortLease.objects.filter(instance=work.instance, route__isnull=False)
     result = list(rows.select_related("route", "broker", "host").order_by("broker__number", "route"))
     address = work.instance.bootstrap_servers
-    brokers = len({item.broker_id for item in result})
+    brokers = len({row.broker_id for row in result})
     work.done(Step.PLACED, f"{brokers} brokers", brokers=brokers)
     work.done(Step.ADDRESS_RESERVED, address, bootstrap_servers=address)
     return result
 
 
 def publish(work: Work, publisher: Publisher, leases: list[PortLease]) -> bool:
-    """Write the instance's document and what it says of topics; True when the document was not there already."""
+    """Publishes the instance's document and its topics' documents; True if the document was not published before."""
     work.started(Step.LIMITS_PUBLISHED)
     instance = work.instance
     certificates = certificates_of(instance)
-    # Before the document, so that a broker which confirms that has them; there is nowhere to put them before the first.
+    # Before the document, so that a broker that confirms it has the certificates; the first time their parent node does
+    # not exist yet.
     publisher.publish_certificates(instance.pk, certificates)
     written = publisher.publish_instance(instance.pk, document_of(instance, leases))
     publisher.publish_certificates(instance.pk, certificates)
@@ -189,7 +191,7 @@ def publish(work: Work, publisher: Publisher, leases: list[PortLease]) -> bool:
 
 
 def document_of(instance: Instance, leases: list[PortLease]) -> InstanceDocument:
-    """What brokers are told about an instance (CKA-40)."""
+    """Returns the instance's document for brokers (CKA-40)."""
     known = InstanceSettings.__dataclass_fields__
     routes = route_documents(instance, leases)
     return InstanceDocument(
@@ -203,7 +205,7 @@ def document_of(instance: Instance, leases: list[PortLease]) -> InstanceDocument
         endpoints=dict(routes[0].endpoints) if routes else {},
         ports=first_plaintext_ports(routes),
         routes=routes,
-        leaving=tuple(sorted({item.broker.number for item in leases if item.is_leaving})),
+        leaving=tuple(sorted({row.broker.number for row in leases if row.is_leaving})),
         settings=InstanceSettings(**{key: value for key, value in instance.settings.items() if key in known}),
         allow_everyone_if_no_acl=bool(instance.settings_in_force["allow_everyone_if_no_acl"]),
         bandwidth_policy=instance.settings_in_force["bandwidth_policy"],
@@ -213,13 +215,13 @@ def document_of(instance: Instance, leases: list[PortLease]) -> InstanceDocument
 
 
 def route_documents(instance: Instance, leases: list[PortLease]) -> tuple[RouteDocument, ...]:
-    """The routes that have ports, in their order, with the brokers that the instance leaves among them."""
+    """Returns the routes with ports, in order, including ports on brokers that the instance leaves."""
     endpoints = addresses.endpoints_of(leases)
     return tuple(
         RouteDocument(
             name=route.name,
             security=route.security,
-            ports={item.broker.number: item.port for item in leases if item.route_id == route.pk},
+            ports={row.broker.number: row.port for row in leases if row.route_id == route.pk},
             endpoints=endpoints[route.pk],
             allow_list=tuple(route.allow_list),
             connections_max=route.connections_max,
@@ -232,7 +234,7 @@ def route_documents(instance: Instance, leases: list[PortLease]) -> tuple[RouteD
 
 
 def certificates_of(instance: Instance) -> dict[str, CertificatesDocument]:
-    """By route, as far as it has any."""
+    """Returns the certificates by route, of routes that have any."""
     rows = RouteCertificates.objects.filter(route__instance=instance).select_related("route")
     documents = {
         row.route.name: CertificatesDocument(
@@ -247,12 +249,12 @@ def certificates_of(instance: Instance) -> dict[str, CertificatesDocument]:
 
 
 def replace_ports(work: Work, leases: list[PortLease], acks: Acks) -> None:
-    """Some port cannot be opened (a stranger has it): lease others in its place, under another generation.
+    """Leases other ports for those that cannot be opened (used by another process), with a new generation.
 
-    Brokers may have come and gone since `leases` were read and told: what counts is what is leased by now. Raises
-    `CannotProvision` when a host has no other port.
+    Brokers may have joined or left since `leases` were read: the current leases count. Raises `CannotProvision` if a
+    host has no other port.
     """
-    refused = {item.pk for item in leases if acks.refuses(item.broker.number, item.route.name if item.route else "")}
+    refused = {row.pk for row in leases if acks.refuses(row.broker.number, row.route.name if row.route else "")}
     with transaction.atomic():
         instance = Instance.objects.select_for_update(of=("self",)).get(pk=work.instance.pk)
         replaced = list(PortLease.objects.filter(instance=instance, pk__in=refused))
@@ -267,10 +269,13 @@ def replace_ports(work: Work, leases: list[PortLease], acks: Acks) -> None:
 
 
 def apply(work: Work, acks: Acks) -> Instance:
-    """Every living broker has confirmed: rest in the phase that is wanted, and finish the operations that waited."""
+    """Moves the instance to its target phase after every live broker has confirmed, and completes the waiting
+    operations.
+    """
     with transaction.atomic():
         if work.instance.first_running_at is None:
-            # Before the instance, as a suspension takes them: either it sees this one run, or we see the suspension.
+            # Locked before the instance, in the order of a suspension: either it sees this instance run, or this step
+            # sees the suspension.
             Tenant.objects.select_for_update(no_key=True).get(pk=work.instance.tenant_id)
         rows = Instance.objects.select_for_update(of=("self",)).select_related("tenant")
         instance = rows.get(pk=work.instance.pk)
@@ -309,7 +314,9 @@ def apply(work: Work, acks: Acks) -> Instance:
 
 
 def give_up(work: Work, why: CannotProvision) -> None:
-    """A first provisioning has failed: say why, and give room and ports back, so that nothing is charged or held."""
+    """Fails a first provisioning: stores the reason, and releases capacity and ports, so that nothing is charged or
+    reserved.
+    """
     with transaction.atomic():
         rows = Instance.objects.select_for_update(of=("self",)).select_related("tenant")
         instance = rows.get(pk=work.instance.pk)
@@ -330,7 +337,7 @@ def give_up(work: Work, why: CannotProvision) -> None:
 
 
 def conditions_of(acks: Acks, *, is_probed: bool) -> list[dict[str, object]]:
-    """What is true of a confirmed instance; a broker that is down is said, not hidden."""
+    """Returns the conditions of a confirmed instance; brokers that are down are named."""
     since = timezone.now().isoformat()
     missing = sorted(acks.down)
     message = f"Down: broker {', '.join(map(str, missing))}." if missing else ""

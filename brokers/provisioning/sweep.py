@@ -1,4 +1,4 @@
-"""What a lost task left undone: compares rows with documents, and looks for things nobody owns any more."""
+"""Repairs lost tasks: compares rows with documents, and finds leftovers without an owner."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OUTSIDE_TROUBLE = (DomainError, *zookeeper.TROUBLE)
 
 
 def needing_work(now: datetime) -> list[str]:
-    """Ids of instances on the move, unconfirmed, due to be purged, or whose document is not what it should be."""
+    """Returns the ids of instances that are changing, unconfirmed, due to be purged, or whose document differs."""
     result = list(incomplete(now))
     for cluster in Cluster.objects.active().order_by("pk"):
         try:
@@ -37,7 +37,7 @@ def needing_work(now: datetime) -> list[str]:
 
 
 def incomplete(now: datetime) -> list[str]:
-    """What PostgreSQL alone can tell, oldest first."""
+    """Returns the ids that PostgreSQL alone shows, oldest first."""
     rows = Instance.objects.exclude(phase__in=(Phase.DELETED.value, Phase.FAILED.value)).filter(
         Q(phase__in=[phase.value for phase in MOVING])
         | Q(generation__gt=F("observed_generation"))
@@ -47,13 +47,15 @@ def incomplete(now: datetime) -> list[str]:
 
 
 def differing(cluster: Cluster, published: dict[str, int]) -> list[str]:
-    """Instances of a cluster whose published generation is not the confirmed one (a restored ZooKeeper, say)."""
+    """Returns the instances of a cluster whose published generation is not the confirmed one (for example after
+    ZooKeeper was restored).
+    """
     rows = Placement.objects.filter(cluster=cluster).values_list("instance_id", "instance__generation")
     return [instance_id for instance_id, generation in rows if published.get(instance_id) != generation]
 
 
 def tidy() -> int:
-    """Delete probe topics of instances that run, and documents of instances that are gone; returns how many."""
+    """Deletes probe topics of running instances, and documents of deleted instances; returns their number."""
     done = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         try:
@@ -79,7 +81,7 @@ def _probe_topics(publisher: Publisher) -> int:
 
 
 def _orphans(cluster: Cluster, publisher: Publisher) -> int:
-    """A document without a placement: the reconciler died between two lines of giving up. Nobody else writes them."""
+    """Deletes documents without a placement: the reconciler crashed while failing an instance. Only it writes them."""
     placed = set(Placement.objects.filter(cluster=cluster).values_list("instance_id", flat=True))
     over = Instance.objects.filter(phase__in=(Phase.DELETED.value, Phase.FAILED.value))
     done = 0

@@ -1,4 +1,4 @@
-"""Documents of single topics for brokers: address lists, and which topics are deleted and may be restored."""
+"""Documents of single topics for brokers: address lists, and deleted topics that may be restored."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from instances.topics import allow_lists
 
 
 def publish(instance: Instance, publisher: Publisher) -> None:
-    """Writes the documents of topics that have something to say. Rows of restored topics go when that is published,
-    and rows of deleted topics that are not there any more.
+    """Publishes the documents of topics that need one. Deletes rows of restored topics after that is published, and
+    rows of deleted topics that no longer exist.
     """
     lists = {row.topic: row for row in TopicAllowList.objects.filter(instance=instance)}
     deleted = {row.topic: row for row in DeletedTopic.objects.filter(instance=instance)}
@@ -30,7 +30,7 @@ def publish(instance: Instance, publisher: Publisher) -> None:
 
 
 def document_of(name: str, lists: TopicAllowList | None, deleted: DeletedTopic | None) -> InstanceTopicDocument:
-    """Document of one topic. Pure."""
+    """Returns the document of one topic. Pure."""
     columns = {} if lists is None else {column: tuple(getattr(lists, column)) for column in allow_lists.COLUMNS}
     is_hidden = deleted is not None and not deleted.is_restored
     topic_id = encoded(deleted.topic_id) if deleted is not None and is_hidden else ""
@@ -38,5 +38,5 @@ def document_of(name: str, lists: TopicAllowList | None, deleted: DeletedTopic |
 
 
 def encoded(topic_id: str) -> str:
-    """Id of a topic as documents of topics write it."""
+    """Returns the id of a topic in the form of topic documents."""
     return urlsafe_b64encode(uuid.UUID(topic_id).bytes).rstrip(b"=").decode()

@@ -1,1 +1,1 @@
-"""Partition reassignments of a cluster: what is planned, carried out, aborted, or lost with a broker."""
+"""Partition reassignments of a cluster: planning, execution, abort, and removal of a lost broker."""

@@ -1,6 +1,6 @@
-"""Gives a rebalance up where it is: what runs is called off, what was moved stays, and instances keep their ports.
+"""Aborts a rebalance: running moves are cancelled, completed moves stay, and instances keep their ports.
 
-For one that cannot end: it waits for a broker that will not come back. Level-triggered like
+For a rebalance that cannot end, because it waits for a broker that will not come back. Level-triggered like
 `brokers.rebalancing.executor`.
 """
 
@@ -23,7 +23,7 @@ ACTOR = "rebalancer"
 
 
 def reconcile_once(row: Rebalance, admin_client: ClusterAdminClient) -> None:
-    """Do what is due. Raises `DomainError` when nobody answers."""
+    """Performs the next steps. Raises `DomainError` if no broker answers."""
     if not _called_off(row, admin_client):
         return
     throttle.lift(row)
@@ -40,7 +40,9 @@ def reconcile_once(row: Rebalance, admin_client: ClusterAdminClient) -> None:
 
 
 def _called_off(row: Rebalance, admin_client: ClusterAdminClient) -> bool:
-    """Whether nothing of it runs any more, but for what cannot go back: of that only who arrives has all."""
+    """True if no move runs any more, except those that cannot be cancelled because only the arriving replica is
+    complete.
+    """
     running = {
         (reassignment.topic, reassignment.partition): reassignment
         for reassignment in row.moves.filter(state=ReassignmentState.RUNNING)
@@ -56,7 +58,7 @@ def _called_off(row: Rebalance, admin_client: ClusterAdminClient) -> bool:
 
 
 def _back(reassignment: PartitionReassignment, under_way: Ongoing) -> tuple[int, ...] | None:
-    """Where a partition was when what runs began, with its first replica first; None: as the brokers know it."""
+    """Returns the replicas before the running move, with the preferred leader first; None: as the brokers know them."""
     for replicas in (reassignment.before, reassignment.target):
         if set(replicas) == set(under_way.original):
             return tuple(replicas)

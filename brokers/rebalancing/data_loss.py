@@ -1,7 +1,8 @@
-"""What becomes of the partitions of a broker that is gone for good. Pure.
+"""Plans the removal of a broker that is lost permanently. Pure.
 
-As when it is emptied, but nothing can be copied from it. A partition that others have all of is copied from them. One
-that nobody alive has all of can be had again only with what the others have, or with nothing: `DataLoss` says which.
+Like emptying it, but nothing can be copied from it. A partition with another complete replica is copied from that one.
+A partition without a live complete replica can only continue with the data of the others, or empty: `DataLoss` says
+which.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from brokers.rebalancing.planner import drain_plan
 
 
 def loss_of(replicas: Iterable[int], isr: Iterable[int], given_up: frozenset[int], *, is_led: bool) -> DataLoss:
-    """What is gone of a partition when the brokers `given_up` never come back.
+    """Returns what a partition loses when the brokers `given_up` never come back.
 
-    Nothing is, as long as it has a leader, or somebody in sync with it is merely away: that one is waited for.
+    Nothing, as long as it has a leader, or an in-sync replica is only temporarily down: the plan waits for that one.
     """
     if is_led or not set(isr) <= given_up:
         return DataLoss.NOTHING
@@ -25,8 +26,8 @@ def loss_of(replicas: Iterable[int], isr: Iterable[int], given_up: frozenset[int
 
 
 def data_loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Plan:
-    """Everything away from `broker`, which is among those `given_up`; a partition it shared with others of them leaves
-    these as well, or it would wait for them for ever. What is pinned to it leaves it like the rest.
+    """Returns a plan that moves everything away from `broker`, which is among those `given_up`; a partition shared with
+    others of them leaves these as well, or it would wait for them without end. Pinned partitions are moved, too.
     """
     held = {change.key: change for change in fleet.partitions if broker in change.replicas}
     present = [replace(change, pinned=False) if change.key in held else change for change in fleet.partitions]
@@ -56,10 +57,10 @@ def data_loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Plan:
 def _concerned(
     placements: dict[str, frozenset[int]], looked_at: Iterable[PartitionReplicas], gone: int, broker: int
 ) -> dict[str, frozenset[int]]:
-    """Whose placements a step may change: all that live on the broker, else those whose partitions it shares."""
+    """Returns the placements that a step may change: all on the broker, or those whose partitions it shares."""
     if gone == broker:
         return placements
-    owners = {item.owner for item in looked_at if gone in item.replicas}
+    owners = {partition.owner for partition in looked_at if gone in partition.replicas}
     return {owner: kept for owner, kept in placements.items() if owner in owners}
 
 

@@ -1,7 +1,7 @@
-"""Carries out a rebalance: looks at what is wanted and what is there, and does what is due. Level-triggered.
+"""Executes a rebalance: compares the plan with the actual state, and performs the next steps. Level-triggered.
 
-Each look may be the first or the hundredth, and may end between any two lines: a move that was begun and not noted is
-begun again, which the brokers take as said already. Undoing is the same walk towards the replicas of before.
+Each run works from the current state alone, and may crash at any point: a move that was begun and not recorded is begun
+again, which the brokers accept. Undoing is the same procedure towards the previous replicas.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ from tenants.actors import system_actor
 
 log = structlog.get_logger(__name__)
 
-# Enough waiting moves to choose from that no broker idles while another one is busy.
+# Enough waiting moves to choose from that no broker is idle while another one is busy.
 WAITING_LOOKED_AT = 1_000
 ACTOR = "rebalancer"
 
 
 def reconcile_once(row: Rebalance, *, measure: bool = True) -> None:
-    """Do what is due. `measure`: also ask how far the copies are. Raises `DomainError` when nobody answers."""
+    """Performs the next steps. `measure`: also query the progress of the copies. Raises `DomainError` if no broker
+    answers.
+    """
     if row.state == RebalanceState.ABANDONING:
         abort.reconcile_once(row, ClusterAdminClient(row.cluster))
         return
@@ -48,7 +50,7 @@ def reconcile_once(row: Rebalance, *, measure: bool = True) -> None:
 
 
 def _step(row: Rebalance, *, measure: bool) -> bool:
-    """One step; True when it is complete and the next one is to be looked at."""
+    """Performs one step; True if it is complete and the next one follows."""
     match row.step:
         case RebalanceStep.HOMES:
             return _placements(row)
@@ -64,13 +66,13 @@ def _step(row: Rebalance, *, measure: bool) -> bool:
 
 
 def is_back(row: Rebalance) -> bool:
-    """Whether it goes back to where things were."""
+    """True if the rebalance is being undone."""
     return row.state == RebalanceState.UNDOING
 
 
 def note(row: Rebalance, *, trouble: str = "", step: RebalanceStep | None = None) -> bool:
-    """What it waits for, and where it is; only where that changed, and never over what an operator wants meanwhile:
-    then it answers False, and the next step is not to be taken.
+    """Records the step and the reason for waiting, if they changed. False if an operator changed the state meanwhile:
+    then the next step must not be taken.
     """
     fields: dict[str, str] = {}
     if row.trouble != trouble:
@@ -84,7 +86,9 @@ def note(row: Rebalance, *, trouble: str = "", step: RebalanceStep | None = None
 
 
 def _ways(row: Rebalance) -> dict[str, tuple[list[int], list[int]]]:
-    """Instance id -> (brokers it comes to, brokers it leaves), in the direction the rebalance goes."""
+    """Returns, by instance id, the brokers it comes to and the brokers it leaves, in the current direction of the
+    rebalance.
+    """
     ways = {
         placement["owner"]: (list(placement["arriving"]), list(placement["leaving"])) for placement in row.placements
     }
@@ -121,7 +125,9 @@ def _leaving(row: Rebalance) -> bool:
 
 
 def _left_behind(row: Rebalance) -> list[Plan]:
-    """What was created on a broker before it was known to be left: further moves, after which the walk begins again."""
+    """Returns plans for replicas created on a broker before it was marked as leaving: further moves, after which the
+    procedure starts again.
+    """
     fleet = snapshot.take(row.cluster, ClusterAdminClient(row.cluster), sizes=False)
     plans: list[Plan] = []
     if row.kind == RebalanceKind.LOSS:
@@ -142,8 +148,10 @@ def _left_behind(row: Rebalance) -> list[Plan]:
 
 @transaction.atomic
 def _append(row: Rebalance, plan: Plan) -> bool:
-    """Further moves, after which the walk begins again; False when an operator wants something else by now."""
-    if is_back(row):  # going back means going to `before`
+    """Appends further moves, after which the procedure starts again; False if an operator changed the state
+    meanwhile.
+    """
+    if is_back(row):  # undoing means moving to `before`
         plan = replace(plan, moves=tuple(reassignment.reversed() for reassignment in plan.moves))
     else:
         merged = {change["owner"]: change for change in row.placements}
@@ -225,7 +233,7 @@ def _examine(
     view: ClusterView | None,
     ongoing: dict[PartitionKey, Ongoing],
 ) -> tuple[list[PartitionReassignment], dict[PartitionKey, tuple[int, ...] | None]]:
-    """Note what has ended; gives back what has not, and what of it has to be asked for (again)."""
+    """Records ended moves; returns those still running, and the reassignments to request (again)."""
     still: list[PartitionReassignment] = []
     again: dict[PartitionKey, tuple[int, ...] | None] = {}
     to_lead: list[PartitionKey] = []
@@ -251,7 +259,7 @@ def _examine(
 
 
 def _still_there(admin_client: ClusterAdminClient, chosen: list[PartitionReassignment]) -> list[PartitionReassignment]:
-    """Without those whose topic was deleted while they waited."""
+    """Returns the moves without those whose topic was deleted while they waited."""
     if not chosen:
         return chosen
     view = admin_client.view({reassignment.topic for reassignment in chosen})
@@ -262,7 +270,7 @@ def _still_there(admin_client: ClusterAdminClient, chosen: list[PartitionReassig
 
 
 def _is_gone(reassignment: PartitionReassignment, view: ClusterView) -> bool:
-    """Whether the topic it was planned for is gone. The next one of that name has replicas of its own, maybe more."""
+    """True if the planned topic is gone. A new topic of the same name has its own replicas."""
     return reassignment.topic in view.gone or reassignment.topic_id not in (
         "",
         view.topic_ids.get(reassignment.topic, reassignment.topic_id),
@@ -287,9 +295,10 @@ def _begin(
     targets: dict[PartitionKey, tuple[int, ...] | None],
     awaited: str,
 ) -> None:
-    """Ask the brokers, then note what was begun. A refusal stays where it is, with its reason, and is tried again.
+    """Requests the reassignments, then records the begun moves. A refused move stays waiting, with its reason, and is
+    retried.
 
-    `awaited` is what keeps others from beginning.
+    `awaited` is the reason why others cannot begin.
     """
     begun = {(reassignment.topic, reassignment.partition): reassignment for reassignment in chosen}
     refused = admin_client.reassign(
@@ -319,7 +328,7 @@ def _begin(
 def _measure(
     row: Rebalance, admin_client: ClusterAdminClient, still: list[PartitionReassignment], view: ClusterView | None
 ) -> None:
-    """How much each copy has by now, as the brokers that receive it say; the leader says how much there is."""
+    """Records the progress of each copy, as reported by the receiving brokers; the leader reports the total."""
     assert view is not None
     asked: dict[int, set[PartitionKey]] = {}
     for reassignment in still:
@@ -357,7 +366,7 @@ def _stopping(row: Rebalance) -> bool:
         services.set_wanted(acting=system_actor(ACTOR), broker=broker, wanted=WantedState.STOPPED)
         broker.refresh_from_db()
     is_live = broker.number in ClusterAdminClient(row.cluster).view(()).brokers
-    # Of one that is lost nobody can say that it has stopped: it is kept from coming back by its agent.
+    # A lost broker cannot be confirmed as stopped: its agent keeps it from starting.
     is_known = row.kind != RebalanceKind.LOSS
     if is_live or (is_known and broker.process_state not in (ProcessState.STOPPED, ProcessState.UNKNOWN)):
         note(row, trouble=f"Broker {broker.number} is stopping.")
@@ -374,7 +383,7 @@ def _releasing(row: Rebalance) -> bool:
         stable_fleet = replace(
             fleet, partitions=[partition for partition in fleet.partitions if partition.key not in ongoing]
         )
-        # Besides what it kept to the end: what was made on it just before its registration ended.
+        # Besides the replicas that it kept to the end: those created on it just before its registration ended.
         if row.kind == RebalanceKind.LOSS:
             further = lost_broker.further(stable_fleet, row)
             moves = further.moves
@@ -396,9 +405,9 @@ def _finish(row: Rebalance) -> bool:
     ended = RebalanceState.UNDONE if is_back(row) else RebalanceState.DONE
     fields = {"state": ended, "trouble": "", "ended_at": timezone.now()}
     if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(**fields):
-        return False  # an operator was quicker
+        return False  # an operator changed the state first
     if is_back(row):
-        # What was refused just when it was undone, and noted after that.
+        # Moves refused just when the rebalance was undone, and recorded after that.
         row.moves.filter(state=ReassignmentState.WAITING).update(
             state=ReassignmentState.UNDONE, ended_at=timezone.now()
         )

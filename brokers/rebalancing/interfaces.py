@@ -1,4 +1,4 @@
-"""What the fleet has to tell billing; plugged by that app when Django starts."""
+"""Interfaces of the fleet to billing; plugged by that app when Django starts."""
 
 from __future__ import annotations
 
@@ -7,5 +7,6 @@ from typing import Any
 
 from tenants.interfaces import Interface
 
-# (cluster id, partition of `__usage`): its log was made anew and begins at offset 0, whatever was read of it before.
+# Takes (cluster id, partition of `__usage`): its log was recreated and begins at offset 0, regardless of the offsets
+# read before.
 usage_begins_anew: Interface[Callable[[str, int], Any]] = Interface("brokers.rebalancing.interfaces.usage_begins_anew")

@@ -1,8 +1,7 @@
-"""Carries on what `brokers.rebalancing.data_loss` has planned: gives leaders to partitions that nobody alive has all
-of.
+"""Executes plans of `brokers.rebalancing.data_loss`: elects leaders for partitions without a live complete replica.
 
-Only those that the plan named, which the operator has confirmed. The brokers decide who leads: who was in sync and
-lives after all goes before everybody else, so that a broker that comes back in the middle is copied from.
+Only for partitions named in the plan, which the operator has confirmed. The brokers choose the leader: a live replica
+that was in sync takes precedence, so that a broker that returns meanwhile is copied from.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ NOT_NAMED = "Nobody alive has all of it, and the plan does not name it. Abandon 
 
 
 def still_serves(broker: Broker, now: datetime) -> str:
-    """Why a broker does not count as lost, as a sentence; "" when it does.
+    """Returns the reason why a broker does not count as lost, as a sentence; "" if it is lost.
 
-    It does when nobody has heard of its host's agent for `BROKER_LOST_AFTER_S`, or when that agent says that its
-    process has ended, and it was stopped on purpose or has not answered for as long.
+    It is lost if its host's agent has not been seen for `BROKER_LOST_AFTER_S`, or if that agent reports that its
+    process has ended, and it was stopped deliberately or has not answered for as long.
     """
     limit = timedelta(seconds=BROKER_LOST_AFTER_S)
     seen, answered = broker.host.agent_seen_at, broker.observed_at
@@ -62,7 +61,7 @@ def still_serves(broker: Broker, now: datetime) -> str:
 
 
 def require_lost(broker: Broker, view: ClusterView) -> None:
-    """Raises `Conflict` (`broker_serves`) for a broker that serves, or may do so again by itself."""
+    """Raises `Conflict` (`broker_serves`) for a broker that serves, or may do so again without intervention."""
     reason = still_serves(broker, timezone.now())
     if broker.number in view.brokers:
         reason = "The other brokers see it."
@@ -75,13 +74,13 @@ def require_lost(broker: Broker, view: ClusterView) -> None:
 
 
 def given_up(cluster: Cluster) -> frozenset[int]:
-    """Numbers of the brokers whose removal as lost was begun, those that are removed by now among them."""
+    """Returns the numbers of the brokers whose removal as lost was begun, including those that are removed by now."""
     rows = Broker.objects.filter(cluster=cluster, given_up_at__isnull=False)
     return frozenset(rows.values_list("number", flat=True))
 
 
 def further(fleet: Fleet, row: Rebalance) -> Plan:
-    """What is still on the broker. What would be lost and was not confirmed is an obstacle."""
+    """Returns a plan for what is still on the broker. An unconfirmed loss is an obstacle."""
     assert row.broker is not None
     plan = data_loss_plan(fleet, row.broker.number, given_up(row.cluster) | {row.broker.number})
     unconfirmed = [
@@ -106,16 +105,16 @@ def give_leaders(
     waiting: Sequence[PartitionReassignment],
     ongoing: Mapping[PartitionKey, Ongoing],
 ) -> tuple[list[PartitionReassignment], str]:
-    """Those of the waiting moves that may begin, and what the others wait for.
+    """Returns the waiting moves that may begin, and the reason for which the others wait.
 
-    A partition that others have some of is led by one of these before its move begins: an arriving replica, which has
-    nothing, must not be chosen. One that nobody has anything of is led by an arriving replica once its move has begun.
+    A partition with partial replicas gets one of these as leader before its move begins: an arriving replica, which is
+    empty, must not be chosen. A partition without any data is led by an arriving replica once its move has begun.
     """
     if not running and not waiting:
         return [], ""
     view = admin_client.view({reassignment.topic for reassignment in (*running, *waiting)})
     lost = given_up(row.cluster)
-    leaderless = {key: item for key, item in view.partitions.items() if item.leader == NO_LEADER}
+    leaderless = {key: partition for key, partition in view.partitions.items() if partition.leader == NO_LEADER}
     calm = [reassignment for reassignment in waiting if _key(reassignment) not in leaderless]
     stuck = [reassignment for reassignment in waiting if _key(reassignment) in leaderless]
     may_begin = [reassignment for reassignment in stuck if reassignment.loses == DataLoss.ALL]
@@ -123,7 +122,7 @@ def give_leaders(
     called_off = {key: None for key in behind if key in ongoing}
     empty = [key for key in _confirmed(running, leaderless, lost, DataLoss.ALL) if key in ongoing]
     for topic, index in empty:
-        # What had been read up to lies beyond the end of an empty log.
+        # The read offset lies beyond the end of an empty log.
         if topic == USAGE_TOPIC:
             usage_begins_anew.it(row.cluster_id, index)
         if topic == AUDIT_TOPIC:
@@ -142,9 +141,10 @@ def give_leaders(
 
 @transaction.atomic
 def _tell_owners(row: Rebalance, led: Iterable[PartitionKey]) -> None:
-    """A row in the audit log of each owner, with all that the plan gives up of the instance, before the first of it is.
+    """Writes an entry to the audit log of each owner, with all data of the instance that the plan gives up, before the
+    first loss.
 
-    Once for an instance: who died between the row and the election elects again and finds the row.
+    Once per instance: after a crash between the entry and the election, the election is repeated and finds the entry.
     """
     owners = {owner for owner, _ in (split_internal(topic) for topic, _ in led) if owner is not None}
     known = AuditEntry.objects.filter(action=GIVEN_UP, target_id__in=owners, after__rebalance=row.pk)
@@ -164,7 +164,7 @@ def _confirmed(
     lost: frozenset[int],
     what: DataLoss,
 ) -> list[PartitionKey]:
-    """Those of the plan that were to lose this, and are about to."""
+    """Returns the planned partitions with this loss that are about to lose it."""
     return [
         _key(reassignment)
         for reassignment in moves
@@ -188,13 +188,13 @@ def _key(reassignment: PartitionReassignment) -> PartitionKey:
 
 
 def require_named(row: Rebalance, view: ClusterView) -> None:
-    """Raises `Conflict` (`stale_plan`) when by now more would be lost than the plan says."""
+    """Raises `Conflict` (`stale_plan`) if more would be lost by now than the plan names."""
     assert row.broker is not None
     lost = given_up(row.cluster) | {row.broker.number}
     for reassignment in row.moves.all():
-        item = view.partitions.get(_key(reassignment))
-        if item is None:
+        partition = view.partitions.get(_key(reassignment))
+        if partition is None:
             continue
-        result = loss_of(item.replicas, item.isr, lost, is_led=item.leader != NO_LEADER)
+        result = loss_of(partition.replicas, partition.isr, lost, is_led=partition.leader != NO_LEADER)
         if result not in (DataLoss.NOTHING, reassignment.loses):
             raise Conflict("More is lost by now than when this was planned. Plan again.", code="stale_plan")

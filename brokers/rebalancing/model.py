@@ -1,7 +1,7 @@
-"""Moving replicas between brokers: the values that plans are made of, and how many moves run at a time. Pure.
+"""Values of reassignment plans, and the number of concurrent moves. Pure.
 
-`move_plans` makes the plans. A move is one partition's change from one list of replicas to another; the first of a list
-is the preferred leader.
+`move_plans` makes the plans. A move changes one partition from one list of replicas to another; the first of a list is
+the preferred leader.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from brokers.contract.partitions import PartitionKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerCapacity:
-    """A broker. `accepts_replicas`: it lives and may be given replicas. `can_sell`: MB/s and GB; None is no limit."""
+    """A broker. `accepts_replicas`: it is live and may be given replicas. `can_sell`: MB/s and GB; None is no limit."""
 
     id: int
     rack: str = ""
@@ -25,12 +25,12 @@ class BrokerCapacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReplicas:
-    """A partition as it stands. `owner` is the instance, None for topics of the cluster's own; `topic_id` tells a topic
-    from the next one of its name.
+    """The current replicas of a partition. `owner` is the instance, None for internal topics of the cluster; `topic_id`
+    distinguishes a topic from later ones of the same name.
 
     `pinned`: it belongs to its first replica and leaves it only when that broker has stopped (`__usage`, `__audit`).
-    `is_led`: it has a leader; `isr` are those who have all of it. `leader` -1 is nobody, None the first replica.
-    `sizes` is what the replicas take on their brokers, where these have said so, and `size_bytes` the largest of them.
+    `is_led`: it has a leader; `isr` are the in-sync replicas. `leader` -1 is no leader, None the first replica. `sizes`
+    holds the reported sizes of its replicas by broker, and `size_bytes` is the largest of them.
     """
 
     topic: str
@@ -52,11 +52,11 @@ class PartitionReplicas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What a plan is made from. `placements` names the brokers each instance has a port on: its replicas live only
+    """The input of a plan. `placements` names the brokers on which each instance has a port: its replicas may only be
     there.
 
-    `placements_min` is the fewest brokers an instance shall live on where the cluster has so many. `sold` is what each
-    instance has bought, MB/s and GB, in equal shares of the brokers it lives on.
+    `placements_min` is the fewest brokers of an instance, if the cluster has so many. `sold` is the size of each
+    instance, MB/s and GB, divided equally among its brokers.
     """
 
     brokers: Mapping[int, BrokerCapacity]
@@ -68,7 +68,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reassignment:
-    """One partition's way from `before` to `target`. `loses` is a word of `brokers.choices.DataLoss`."""
+    """The change of one partition from `before` to `target`. `loses` is a value of `brokers.choices.DataLoss`."""
 
     topic: str
     index: int
@@ -84,7 +84,7 @@ class Reassignment:
 
     @property
     def adding(self) -> tuple[int, ...]:
-        """The brokers that have to copy it."""
+        """The brokers that have to copy the partition."""
         return tuple(broker for broker in self.target if broker not in self.before)
 
     @property
@@ -93,17 +93,17 @@ class Reassignment:
 
     @property
     def copied_bytes(self) -> int:
-        """What the move sends over the network."""
+        """The bytes that the move sends over the network."""
         return self.size_bytes * len(self.adding)
 
     def reversed(self) -> Reassignment:
-        """The way back."""
+        """Returns the reassignment that undoes this one."""
         return replace(self, before=self.target, target=self.before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementChange:
-    """An instance gets a port on the brokers `arriving`, and gives back those on `leaving` when all moves are done."""
+    """An instance gets a port on the brokers `arriving`, and releases those on `leaving` when all moves are done."""
 
     owner: str
     arriving: tuple[int, ...] = ()
@@ -112,7 +112,7 @@ class PlacementChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """Why a plan cannot be carried out: what has no place to go to."""
+    """The reason why a plan cannot be executed: an item without a possible target."""
 
     owner: str | None
     topic: str
@@ -121,7 +121,7 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Moves in the order they begin. With obstacles there is nothing to run."""
+    """Moves in the order they begin. A plan with obstacles has no moves."""
 
     moves: tuple[Reassignment, ...] = ()
     placement_changes: tuple[PlacementChange, ...] = ()
@@ -134,7 +134,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one broker holds, counted as on the map of the cluster: replicas, partitions it leads, and bytes on disk."""
+    """The load of one broker, counted as on the map of the cluster: replicas, partitions it leads, and
+    bytes on disk.
+    """
 
     replicas: int = 0
     leaders: int = 0
@@ -144,9 +146,9 @@ class Share:
 def shares(
     brokers: Iterable[int], partitions: Iterable[PartitionReplicas], moves: Iterable[Reassignment] = ()
 ) -> dict[int, Share]:
-    """What each broker holds once `moves` are done, for a table of before and after.
+    """Returns the load of each broker once `moves` are done, for a table of before and after.
 
-    Who leads a partition goes on doing so; one that is moved is led by the first of its target in the end.
+    The leader of a partition stays leader; a moved partition is led by the first replica of its target in the end.
     """
     targets = {reassignment.key: reassignment.target for reassignment in moves}
     replicas: Counter[int] = Counter()
@@ -166,11 +168,11 @@ def shares(
 def next_reassignments(
     waiting: Sequence[Reassignment], running: Iterable[Reassignment], *, per_broker_max: int, begin_max: int
 ) -> tuple[Reassignment, ...]:
-    """Which of the waiting moves may begin, in their order.
+    """Returns the waiting moves that may begin, in their order.
 
-    A broker receives at most `per_broker_max` partitions at a time and sends at most as many (the sender is taken to be
-    the first replica), so that clients keep most of its disk and network. A move that copies nothing begins at once; at
-    most `begin_max` begin together, so that one request to the brokers stays small.
+    A broker receives at most `per_broker_max` partitions at a time and sends at most as many (the sender is assumed to
+    be the first replica), so that clients keep most of its disk and network. A move that copies nothing begins
+    immediately; at most `begin_max` begin together, which bounds the size of a request to the brokers.
     """
     receives: Counter[int] = Counter()
     sends: Counter[int] = Counter()

@@ -1,9 +1,9 @@
-"""Which replicas go where: emptying a broker, and levelling all of them. Pure: the same snapshot gives the same plan.
+"""Plans of replica moves: emptying a broker, and balancing all of them. Pure: the same snapshot gives the same plan.
 
-A plan keeps what holds before it: as many replicas as there were, each on another broker, never fewer racks for a
-partition, and an instance's replicas only on brokers where its clients can reach them. An instance may get a placement
-on a broker it did not live on; its clients learn of it by Metadata. Homes are shares of what is sold: levelling gives
-no broker more than it can sell, and emptying one prefers those that can.
+A plan preserves the number of replicas, each on another broker, the number of racks of a partition (never fewer), and
+that an instance's replicas are only on brokers that its clients can reach. An instance may get a placement on a further
+broker; its clients learn of it by Metadata. Placements are shares of the sold capacity: balancing gives no broker more
+than it can sell, and emptying one prefers brokers with capacity.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from fractions import Fraction
 from brokers.contract.partitions import PartitionKey
 from brokers.rebalancing.model import Fleet, Obstacle, PartitionReplicas, PlacementChange, Plan, Reassignment
 
-# Levelling ends when the fullest broker holds so little more than the emptiest; smaller gains are not worth a copy.
+# Balancing ends when the fullest broker holds only this much more than the emptiest; smaller gains do not justify a
+# copy.
 SPREAD_MIN = 0.1
-# Of the gap between two brokers, the most that one instance's share may be: near the whole gap they would only swap.
+# The largest share of one instance relative to the gap between two brokers: near the whole gap they would only swap.
 SHIFT_MAX = 0.75
 
 
 class _Ledger:
-    """What each broker would hold if the moves decided so far were done. A replica weighs one `unit` and its share of
-    the bytes: an average partition weighs two, so that neither many small ones nor a few large ones pile up. In whole
-    numbers: rounded, two brokers could both look the fuller one and pass a partition to and fro for ever.
+    """The load of each broker after the moves decided so far. A replica weighs one `unit` plus its share of the bytes:
+    an average partition weighs two, so that neither many small ones nor a few large ones accumulate. In whole numbers:
+    with rounding, two brokers could both seem fuller and exchange a partition without end.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -56,14 +57,14 @@ class _Ledger:
         self.replicas[key] = replicas
 
     def sell(self, owner: str, brokers: Iterable[int], *, spread: int, times: int = 1) -> None:
-        """The instance's share on these brokers, of as many as `spread`; `times` -1 takes it back."""
+        """Adds the instance's share on these brokers, divided by `spread`; `times` -1 subtracts it."""
         mb_s, gb = self.fleet.sold.get(owner, (0, 0))
         for broker in brokers:
             sold = self.sold[broker]
             self.sold[broker] = sold[0] + times * Fraction(mb_s, spread), sold[1] + times * Fraction(gb, spread)
 
     def has_room(self, owner: str, broker: int, *, spread: int) -> bool:
-        """Whether the broker can sell the instance's share when it lives on `spread` brokers."""
+        """True if the broker can sell the instance's share when the instance is on `spread` brokers."""
         limits = self.fleet.brokers[broker].can_sell
         sizes = self.fleet.sold.get(owner)
         if limits is None or sizes is None:
@@ -72,13 +73,13 @@ class _Ledger:
         return all(sold + Fraction(size, spread) <= limit for sold, size, limit in triples)
 
     def may_hold(self, partition: PartitionReplicas) -> frozenset[int]:
-        """Brokers that may be given a replica of it, whether they have one or not."""
+        """Returns the brokers that may hold a replica of it, including those that do."""
         if partition.owner is None:
             return self.brokers_that_accept
         return self.brokers_that_accept & self.placements.get(partition.owner, set())
 
     def racks(self, replicas: Iterable[int]) -> int:
-        """In how many racks these brokers stand; one whose rack is not known stands alone."""
+        """Returns the number of racks of these brokers; a broker with unknown rack counts as a rack of its own."""
         return len({self._rack(broker) for broker in replicas})
 
     def _rack(self, broker: int) -> str:
@@ -111,10 +112,10 @@ class _Ledger:
 
 
 def drain_plan(fleet: Fleet, broker: int) -> Plan:
-    """Everything away from `broker`. A pinned partition of it is copied to another broker and stays: `release_plan`
-    takes it away once the broker has stopped.
+    """Returns a plan that moves everything away from `broker`. A pinned partition of it is copied to another broker and
+    stays: `release_plan` removes it once the broker has stopped.
 
-    The plan has obstacles instead of moves when something has no place to go to.
+    The plan has obstacles instead of moves if something has no possible target.
     """
     ledger = _Ledger(fleet)
     ledger.brokers_that_accept -= {broker}
@@ -129,7 +130,7 @@ def drain_plan(fleet: Fleet, broker: int) -> Plan:
             placement_changes[owner] = _change_placement(ledger, owner, broker, widest[owner])
             if not ledger.placements[owner] & ledger.brokers_that_accept:
                 obstacles.append(Obstacle(owner=owner, topic="", detail="No other broker takes the instance."))
-    for partition in sorted(fleet.partitions, key=lambda one: (-one.size_bytes, one.key)):
+    for partition in sorted(fleet.partitions, key=lambda replicas: (-replicas.size_bytes, replicas.key)):
         if broker in partition.replicas:
             target = _without(ledger, partition, broker)
             if target is None:
@@ -142,9 +143,9 @@ def drain_plan(fleet: Fleet, broker: int) -> Plan:
 
 
 def release_plan(fleet: Fleet, broker: int) -> Plan:
-    """Take a stopped broker out of the replicas of what was pinned to it; the copies made by `drain_plan` stay."""
+    """Removes a stopped broker from the replicas of partitions pinned to it; the copies made by `drain_plan` stay."""
     moves = []
-    for partition in sorted(fleet.partitions, key=lambda one: one.key):
+    for partition in sorted(fleet.partitions, key=lambda replicas: replicas.key):
         rest = tuple(replica for replica in partition.replicas if replica != broker)
         if rest and len(rest) < len(partition.replicas) and partition.pinned:
             moves.append(
@@ -154,8 +155,8 @@ def release_plan(fleet: Fleet, broker: int) -> Plan:
 
 
 def _change_placement(ledger: _Ledger, owner: str, broker: int, widest: int) -> PlacementChange:
-    """Other placements for an instance that leaves `broker`: enough for its topics' replicas, and for the cluster's
-    wish.
+    """Returns other placements for an instance that leaves `broker`: enough for its topics' replicas, and for the
+    cluster's minimum.
     """
     placements = ledger.placements[owner]
     ledger.sell(owner, placements, spread=len(placements), times=-1)
@@ -193,7 +194,7 @@ def _without(ledger: _Ledger, partition: PartitionReplicas, broker: int) -> tupl
     target = tuple(chosen if replica == broker else replica for replica in present)
     if present[0] != broker:
         return target
-    # Whoever leads fewest takes over: the one that arrives need not.
+    # The replica that leads fewest partitions becomes leader, not necessarily the arriving one.
     first = min(target, key=lambda id: (ledger.leaders[id], id))
     return (first, *(replica for replica in target if replica != first))
 
@@ -202,11 +203,12 @@ def _without(ledger: _Ledger, partition: PartitionReplicas, broker: int) -> tupl
 
 
 def balance_plan(fleet: Fleet, *, moves_max: int) -> Plan:
-    """Even loads and even leaders over all brokers that take replicas, with at most `moves_max` partitions moved.
+    """Returns a plan that evens loads and leaders over all brokers that accept replicas, with at most `moves_max` moved
+    partitions.
 
-    First whole instances' shares go from the fullest broker to one where they have no home, then single partitions
-    within placements (an instance gets a further home only where that leaves brokers uneven), then leadership is passed
-    on, which copies nothing.
+    First whole instances' shares move from the fullest broker to one where they have no placement, then single
+    partitions within placements (an instance gets a further placement only if brokers stay uneven otherwise), then
+    leadership is transferred, which copies nothing.
     """
     ledger = _Ledger(fleet)
     moved: set[PartitionKey] = set()
@@ -226,12 +228,12 @@ def _is_uneven(ledger: _Ledger, heavy: int, light: int) -> bool:
 
 
 def _by_load(ledger: _Ledger) -> list[int]:
-    """Brokers that take replicas, the emptiest first."""
+    """Returns the brokers that accept replicas, the emptiest first."""
     return sorted(ledger.brokers_that_accept, key=lambda id: (ledger.load[id], id))
 
 
 def _light_with_room(ledger: _Ledger, order: Sequence[int], owners: Collection[str], *, further: int) -> int:
-    """The emptiest broker; the next one where it can sell nothing of what would come to it."""
+    """Returns the emptiest broker that can sell a share of at least one of the owners."""
     for light in order[:-1]:
         strangers = [owner for owner in owners if light not in ledger.placements[owner]]
         if not strangers or any(
@@ -244,8 +246,8 @@ def _light_with_room(ledger: _Ledger, order: Sequence[int], owners: Collection[s
 def _shift_instance(
     ledger: _Ledger, moved: set[PartitionKey], placement_changes: dict[str, PlacementChange], moves_max: int
 ) -> bool:
-    """Move one instance's whole share from the fullest broker to the emptiest without a placement of it; False when
-    none makes them more even.
+    """Moves one instance's whole share from the fullest broker to the emptiest without a placement of it; False if none
+    makes them more even.
     """
     order = _by_load(ledger)
     if len(order) < 2 or not _is_uneven(ledger, order[-1], order[0]):
@@ -285,7 +287,9 @@ def _shift_instance(
 
 
 def _extend_instance(ledger: _Ledger, placement_changes: dict[str, PlacementChange]) -> bool:
-    """Give the heaviest instance on the fullest broker a further home on the emptiest; False when that is no use."""
+    """Gives the heaviest instance on the fullest broker a further placement on the emptiest; False if that does not
+    help.
+    """
     order = _by_load(ledger)
     if len(order) < 2 or not _is_uneven(ledger, order[-1], order[0]):
         return False
@@ -305,7 +309,7 @@ def _extend_instance(ledger: _Ledger, placement_changes: dict[str, PlacementChan
     if not fitting or not _is_uneven(ledger, heavy, light):
         return False
     _, owner = max(fitting)
-    # What the others sell less of it is not sold again: the home may be of no use in the end.
+    # The shares of the other brokers are not reduced, because the placement may turn out to be unused.
     ledger.sell(owner, (light,), spread=_least_spread(ledger, owner))
     ledger.placements[owner].add(light)
     known = placement_changes.get(owner, PlacementChange(owner=owner))
@@ -314,12 +318,12 @@ def _extend_instance(ledger: _Ledger, placement_changes: dict[str, PlacementChan
 
 
 def _least_spread(ledger: _Ledger, owner: str) -> int:
-    """How many placements share the instance if a further one is of use, and none of the other further ones."""
+    """Returns the number of placements of the instance if only one of the further ones is used."""
     return len(ledger.fleet.placements[owner]) + 1
 
 
 def _shift_partitions(ledger: _Ledger, moved: set[PartitionKey], moves_max: int) -> None:
-    """Single replicas from fuller to emptier brokers, as long as that makes the two more even."""
+    """Moves single replicas from fuller to emptier brokers, as long as that makes the two more even."""
     held: dict[int, list[PartitionReplicas]] = defaultdict(list)
     for partition in ledger.fleet.partitions:
         for broker in ledger.replicas[partition.key]:
@@ -343,7 +347,7 @@ def _best_shift(
     for heavy in reversed(order):
         for light in order:
             if not _is_uneven(ledger, heavy, light):
-                break  # the others are fuller still
+                break  # the remaining brokers are fuller
             gap = ledger.load[heavy] - ledger.load[light]
             fitting = sorted(
                 (abs(2 * ledger.weight[item.key] - gap), item.key, item)
@@ -358,7 +362,7 @@ def _best_shift(
 
 
 def _swapped(ledger: _Ledger, partition: PartitionReplicas, old: int, new: int) -> tuple[int, ...] | None:
-    """The replicas with `new` in the place of `old`; None when that cannot be or costs a rack."""
+    """Returns the replicas with `old` replaced by `new`; None if that is impossible or reduces the racks."""
     present = ledger.replicas[partition.key]
     if partition.pinned or new in present or new not in ledger.brokers_that_accept:
         return None
@@ -367,7 +371,7 @@ def _swapped(ledger: _Ledger, partition: PartitionReplicas, old: int, new: int) 
 
 
 def _pass_leaders(ledger: _Ledger, moved: set[PartitionKey], moves_max: int) -> None:
-    """Another order of the same replicas where the first leads at least two more than another of them."""
+    """Reorders replicas if the first one leads at least two partitions more than another of them."""
     is_changed = True
     while is_changed:
         is_changed = False
@@ -384,14 +388,14 @@ def _pass_leaders(ledger: _Ledger, moved: set[PartitionKey], moves_max: int) -> 
 
 
 def _useful(ledger: _Ledger, placement_changes: Mapping[str, PlacementChange]) -> dict[str, PlacementChange]:
-    """Without further placements that no replica went to in the end; what an instance was shifted to stays."""
+    """Returns the changes without further placements that no replica uses; the targets of shifted instances stay."""
     used: dict[str, set[int]] = defaultdict(set)
     for partition in ledger.fleet.partitions:
         if partition.owner is not None:
             used[partition.owner].update(ledger.replicas[partition.key])
     kept = {}
-    for owner, item in placement_changes.items():
-        arriving = item.arriving if item.leaving else tuple(id for id in item.arriving if id in used[owner])
+    for owner, change in placement_changes.items():
+        arriving = change.arriving if change.leaving else tuple(id for id in change.arriving if id in used[owner])
         if arriving:
-            kept[owner] = PlacementChange(owner=owner, arriving=arriving, leaving=item.leaving)
+            kept[owner] = PlacementChange(owner=owner, arriving=arriving, leaving=change.leaving)
     return kept

@@ -1,5 +1,5 @@
-"""Operators plan, start, pause and undo moves of replicas. `brokers.rebalancing.executor` carries out what is wanted
-here.
+"""Services for operators: planning, starting, pausing and undoing moves of replicas, which
+`brokers.rebalancing.executor` executes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tenants.errors import Conflict, FieldError, Invalid
 
 OBSTACLES_SHOWN_MAX = 20
 UNDOABLE = (RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.DONE)
-# Once the broker is told to stop there is nothing left to move back to.
+# After the broker is told to stop it cannot be moved back to.
 POINTS_OF_NO_RETURN = (RebalanceStep.STOPPING, RebalanceStep.RELEASING)
 
 
@@ -39,10 +39,10 @@ def plan_drain(
     moves_at_once: int = MOVES_PER_BROKER,
     copy_mb_s: int | None = None,
 ) -> Rebalance:
-    """What it takes to empty a broker; nothing moves before `start`.
+    """Plans the emptying of a broker; nothing moves before `start`.
 
-    Raises `Conflict` with what has no place to go to, or when the other brokers would have sold more than they can, and
-    `Unavailable` when no broker answers.
+    Raises `Conflict` with the items that have no possible target, or if the other brokers would be oversold, and
+    `Unavailable` if no broker answers.
     """
     access.require(acting, Scope.OPERATOR)
     if broker.removed_at is not None:
@@ -71,10 +71,10 @@ def plan_drain(
 def plan_loss(
     *, acting: Actor, broker: Broker, moves_at_once: int = MOVES_PER_BROKER, copy_mb_s: int | None = None
 ) -> Rebalance:
-    """What it takes to go on without a broker that is gone for good, and what is lost with it; nothing happens before
-    `start`.
+    """Plans the removal of a permanently lost broker, with the data that is lost; nothing happens before `start`.
 
-    Raises `Conflict` (`broker_serves`) for one that serves or may do so again by itself, and as `plan_drain` does.
+    Raises `Conflict` (`broker_serves`) for a broker that serves or may do so again without intervention, and as
+    `plan_drain` does.
     """
     access.require(acting, Scope.OPERATOR)
     if broker.removed_at is not None:
@@ -103,9 +103,9 @@ def plan_loss(
 def plan_balance(
     *, acting: Actor, cluster: Cluster, moves_at_once: int = MOVES_PER_BROKER, copy_mb_s: int | None = None
 ) -> Rebalance:
-    """What it takes to give all brokers even shares; nothing moves before `start`.
+    """Plans the balancing of all brokers; nothing moves before `start`.
 
-    Raises `Conflict` when there is nothing to gain (`balanced`), or no broker can sell what it would get (`no_room`).
+    Raises `Conflict` if the brokers are balanced (`balanced`), or no broker can sell its new share (`no_room`).
     """
     access.require(acting, Scope.OPERATOR)
     fleet = snapshot.take(cluster, ClusterAdminClient(cluster))
@@ -157,7 +157,7 @@ def _keep(acting: Actor, row: Rebalance, fleet: Fleet, plan: Plan) -> Rebalance:
 
 
 def reassignments_of(row: Rebalance, plan: Plan, *, first: int = 0) -> list[PartitionReassignment]:
-    """The rows of a plan's moves, not saved."""
+    """Returns the unsaved rows of a plan's moves."""
     return [
         PartitionReassignment(
             rebalance=row,
@@ -178,10 +178,10 @@ def reassignments_of(row: Rebalance, plan: Plan, *, first: int = 0) -> list[Part
 
 @transaction.atomic
 def start(*, acting: Actor, rebalance: Rebalance, confirmed: int | None = None) -> Rebalance:
-    """Carry out a plan. One rebalance of a cluster at a time, and none beside a rolling restart.
+    """Starts the execution of a plan. One rebalance of a cluster at a time, and none during a rolling restart.
 
-    One that removes a lost broker takes the broker's number as `confirmed`, for there is no way back: raises `Conflict`
-    (`not_confirmed`) without it.
+    The removal of a lost broker needs the broker's number as `confirmed`, because it cannot be undone: raises
+    `Conflict` (`not_confirmed`) without it.
     """
     access.require(acting, Scope.OPERATOR)
     result = _locked(rebalance)
@@ -201,7 +201,7 @@ def start(*, acting: Actor, rebalance: Rebalance, confirmed: int | None = None) 
 
 
 def _give_up(acting: Actor, found: Rebalance, broker: Broker, confirmed: int | None) -> None:
-    """From here on the agent of its host stops it should it come back, and what the plan names may be lost."""
+    """Gives up the broker: the agent of its host stops it if it returns, and the data named in the plan may be lost."""
     if confirmed != broker.number:
         raise Conflict(f"Confirm it with the number of the broker, {broker.number}.", code="not_confirmed")
     view = ClusterAdminClient(found.cluster).view({reassignment.topic for reassignment in found.moves.all()})
@@ -217,7 +217,7 @@ def _give_up(acting: Actor, found: Rebalance, broker: Broker, confirmed: int | N
 
 @transaction.atomic
 def pause(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
-    """Begin no further move; those under way end by themselves."""
+    """Pauses: no further move begins; running moves are completed."""
     access.require(acting, Scope.OPERATOR)
     result = _locked(rebalance)
     _require(result, RebalanceState.RUNNING)
@@ -227,7 +227,7 @@ def pause(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
 
 @transaction.atomic
 def resume(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
-    """Go on after a pause."""
+    """Continues after a pause."""
     access.require(acting, Scope.OPERATOR)
     result = _locked(rebalance)
     _require(result, RebalanceState.PAUSED)
@@ -238,7 +238,7 @@ def resume(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
 
 @transaction.atomic
 def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
-    """Call off what runs and move back what was moved. Refused once the broker is told to stop."""
+    """Cancels running moves and moves back the completed ones. Refused after the broker is told to stop."""
     access.require(acting, Scope.OPERATOR)
     result = _locked(rebalance)
     _require(result, *UNDOABLE)
@@ -253,7 +253,7 @@ def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     if result.state != RebalanceState.RUNNING:
         _require_quiet(result.cluster)
     if result.broker is not None:
-        # From here on, not from the end: what was made elsewhere meanwhile may have no other place to go to.
+        # Set now and not at the end: partitions created elsewhere meanwhile may have no other possible target.
         Broker.objects.filter(pk=result.broker_id).update(accepts_instances=True)
     result.state, result.step, result.ended_at, result.trouble = RebalanceState.UNDOING, RebalanceStep.HOMES, None, ""
     PartitionReassignment.objects.filter(rebalance=result, state=ReassignmentState.WAITING).update(
@@ -264,9 +264,9 @@ def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
 
 @transaction.atomic
 def abandon(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
-    """Give it up where it is, forwards or on its way back: what runs is called off, what was moved stays.
+    """Aborts the rebalance in either direction: running moves are cancelled, completed moves stay.
 
-    For one that waits for a broker that does not come back; it stands in the way of every other one.
+    For a rebalance that waits for a broker that does not come back; it blocks every other one.
     """
     access.require(acting, Scope.OPERATOR)
     result = _locked(rebalance)
@@ -279,7 +279,7 @@ def abandon(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
 
 @transaction.atomic
 def limit_copies(*, acting: Actor, rebalance: Rebalance, copy_mb_s: int | None) -> Rebalance:
-    """What each broker may send and receive for it, None for as fast as it can; also while it runs (QUO-60)."""
+    """Sets the bandwidth that each broker may use for its copies, None for no limit; also while it runs (QUO-60)."""
     access.require(acting, Scope.OPERATOR)
     result = _locked(rebalance)
     _require(result, RebalanceState.PLANNED, RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
@@ -295,7 +295,7 @@ def limit_copies(*, acting: Actor, rebalance: Rebalance, copy_mb_s: int | None) 
 
 @transaction.atomic
 def discard(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
-    """Drop a plan that was never started."""
+    """Discards a plan that was never started."""
     access.require(acting, Scope.OPERATOR)
     result = _locked(rebalance)
     _require(result, RebalanceState.PLANNED)
@@ -314,7 +314,7 @@ def _require(found: Rebalance, *states: RebalanceState) -> None:
 
 
 def _require_fresh(found: Rebalance) -> None:
-    """A plan begins where it was made; one that the world has left behind is made again."""
+    """Raises `Conflict` if the replicas have changed since the plan was made."""
     moves = list(found.moves.all())
     planned = {(reassignment.topic, reassignment.partition): tuple(reassignment.before) for reassignment in moves}
     view = ClusterAdminClient(found.cluster).view({topic for topic, _ in planned})
@@ -328,7 +328,7 @@ def _require_fresh(found: Rebalance) -> None:
 
 
 def _require_still_room(found: Rebalance) -> None:
-    """A plan to level sells no broker more than it can; what was sold since it was made is not in it."""
+    """Raises `Conflict` if a balancing plan would oversell a broker because of sales since it was made."""
     try:
         capacity.require_room(found.cluster, found.placements)
     except Conflict as error:
@@ -337,7 +337,7 @@ def _require_still_room(found: Rebalance) -> None:
 
 
 def _require_quiet(cluster: Cluster) -> None:
-    # `rolling.start` looks for rebalances under the same lock: of two that begin at once, one sees the other.
+    # `rolling_restart.start` checks for rebalances under the same lock: of two concurrent starts, one sees the other.
     Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
     if RollingRestart.objects.filter(cluster=cluster, state__in=("running", "paused")).exists():
         raise Conflict("A rolling restart is under way in this cluster.", code="restart_in_progress")

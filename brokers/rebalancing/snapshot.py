@@ -1,4 +1,4 @@
-"""The fleet as plans need it: partitions as a broker shows them, their sizes, and where instances have ports."""
+"""Snapshot of a cluster for plans: partitions as a broker reports them, their sizes, and the ports of instances."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ log = structlog.get_logger(__name__)
 
 
 def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = True) -> Fleet:
-    """The whole cluster. `sizes` False leaves them out: one call instead of one per broker.
+    """Returns the whole cluster. `sizes` False leaves the sizes out: one call instead of one per broker.
 
-    Raises `Unavailable` when no broker answers.
+    Raises `Unavailable` if no broker answers.
     """
     view = admin_client.view()
     rows = list(Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host").order_by("number"))
@@ -64,7 +64,7 @@ def _holder(row: Broker, view: ClusterView) -> BrokerCapacity:
 
 
 def brokers_that_accept(cluster: Cluster, view: ClusterView) -> frozenset[int]:
-    """The brokers that may be given replicas."""
+    """Returns the brokers that may be given replicas."""
     rows = Broker.objects.filter(cluster=cluster, removed_at=None)
     return frozenset(row.number for row in rows if _accepts_replicas(row, view))
 
@@ -74,7 +74,7 @@ def _accepts_replicas(broker: Broker, view: ClusterView) -> bool:
 
 
 def placements(cluster: Cluster) -> dict[str, frozenset[int]]:
-    """Instance id -> the brokers it lives on and is to keep."""
+    """Returns, by instance id, the brokers on which it is to stay."""
     result: dict[str, set[int]] = defaultdict(set)
     rows = PortLease.objects.filter(broker__cluster=cluster, is_leaving=False)
     for instance_id, number in rows.values_list("instance_id", "broker__number"):
@@ -83,7 +83,7 @@ def placements(cluster: Cluster) -> dict[str, frozenset[int]]:
 
 
 def _sizes(admin_client: ClusterAdminClient, view: ClusterView) -> dict[PartitionKey, dict[int, int]]:
-    """The replicas of each partition by broker; one that does not answer leaves its sizes to the others."""
+    """Returns the sizes of each partition's replicas by broker, without brokers that do not answer."""
     result: dict[PartitionKey, dict[int, int]] = defaultdict(dict)
     for number in sorted(view.brokers):
         try:

@@ -1,7 +1,8 @@
-"""How fast a rebalance copies: while it moves replicas, its topics' are copied at its pace; then all is as it was.
+"""Replication throttle of a rebalance: while it moves replicas, its topics are copied at its rate; afterwards the
+previous settings are restored.
 
-What was there before is written down in `Rebalance.pace` before anything is changed, so whoever carries it out may die
-between any two lines: the next look goes on, and what is given back is what was there (QUO-60).
+The previous settings are stored in `Rebalance.pace` before anything is changed, so the executor may crash at any point:
+the next run continues, and restores the previous settings (QUO-60).
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ log = structlog.get_logger(__name__)
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-# Replicas in sync are never held up, so all of a topic may be named: only what has to catch up is meant.
+# Replicas in sync are never throttled, so all of a topic may be named: only those that catch up are affected.
 ALL_REPLICAS = "*"
 
 
 def apply(row: Rebalance, topics: Iterable[str]) -> None:
-    """Call before partitions of `topics` begin to be copied, and at each look while they are. Raises `DomainError`."""
+    """Applies the throttle; call before partitions of `topics` are copied, and in each run while they are. Raises
+    `DomainError`.
+    """
     if row.copy_mb_s is None:
         lift(row)
         return
@@ -36,7 +39,7 @@ def apply(row: Rebalance, topics: Iterable[str]) -> None:
 
 
 def lift(row: Rebalance) -> None:
-    """What was there before is there again. Raises `DomainError`."""
+    """Restores the previous settings. Raises `DomainError`."""
     if not row.pace:
         return
     admin_client, topics = SettingsAdminClient(row.cluster), row.pace["topics"]
@@ -64,7 +67,7 @@ def _use_rate(row: Rebalance, admin_client: SettingsAdminClient, bytes_per_s: in
 
 
 def _name(row: Rebalance, admin_client: SettingsAdminClient, topics: list[str]) -> None:
-    """Notes what there was of topics that are not paced yet."""
+    """Stores the previous settings of topics that are not throttled yet."""
     for at in range(0, len(topics), PACED_TOPICS_AT_ONCE):
         result = admin_client.of_topics(topics[at : at + PACED_TOPICS_AT_ONCE], REPLICAS)
         noted: dict[str, Any] = {name: {"before": before, "is_set": False} for name, before in result.items()}
@@ -83,5 +86,5 @@ def _set(row: Rebalance, admin_client: SettingsAdminClient) -> None:
 
 
 def _keep(row: Rebalance) -> None:
-    """Past the row's version: it is nothing that an operator wants."""
+    """Saves without a new version of the row, because it is no change by an operator."""
     Rebalance.objects.filter(pk=row.pk).update(pace=row.pace)

@@ -1,4 +1,4 @@
-"""What the operator's pages say in words and marks: states of clusters, brokers, rebalances and moves."""
+"""Words and marks of the operator's pages: states of clusters, brokers, rebalances and moves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenants.wording import localized
 
 register = template.Library()
 
-# Which of the console's pills says the same: mark and colour together, never colour alone.
+# The console's pill with the same meaning: mark and colour together, never colour alone.
 LIKE: Mapping[str, str] = {
     Health.HEALTHY: "running",
     Health.STARTING: "provisioning",
@@ -49,7 +49,7 @@ LIKE: Mapping[str, str] = {
 
 
 def console_pill(like: str, word: str) -> SafeString:
-    """One of the console's pills with another word."""
+    """Returns one of the console's pills with another word."""
     shape = PHASES[like][1]
     return format_html(
         '<span class="pill {}"><svg viewBox="0 0 10 10" aria-hidden="true">{}</svg>{}</span>',
@@ -61,19 +61,19 @@ def console_pill(like: str, word: str) -> SafeString:
 
 @register.filter
 def words(sentence: str) -> str:
-    """What the work stands at, as its row says it, in the reader's language."""
+    """Returns the row's sentence about its progress in the reader's language."""
     return localized(sentence)
 
 
 @register.simple_tag
 def state_pill(row: Any) -> SafeString:
-    """The state of a rebalance, a move or a rolling restart."""
+    """Returns the pill for the state of a rebalance, a move or a rolling restart."""
     return console_pill(LIKE.get(row.state, "requested"), row.get_state_display())
 
 
 @register.simple_tag
 def broker_pill(summary: BrokerSummary) -> SafeString:
-    """One word about a broker; one that catches up or is being emptied says so first."""
+    """Returns the pill of a broker; catching up and draining take precedence over its health."""
     if summary.is_draining:
         return console_pill("updating", _("Draining"))
     if summary.health == Health.HEALTHY and summary.out_of_sync:
@@ -83,14 +83,14 @@ def broker_pill(summary: BrokerSummary) -> SafeString:
 
 @register.simple_tag
 def health_pill(broker: Broker) -> SafeString:
-    """Health of a broker from its row."""
-    found = selectors.health_of(broker)
-    return console_pill(LIKE[found], str(found.label))
+    """Returns the pill for the health of a broker from its row."""
+    result = selectors.health_of(broker)
+    return console_pill(LIKE[result], str(result.label))
 
 
 @register.simple_tag
 def agent_pill(host: Host) -> SafeString:
-    """Pill that says whether the agent of a host looks after it."""
+    """Returns the pill for the state of a host's agent."""
     if selectors.agent_is_alive(host):
         return console_pill("running", _("Agent runs"))
     return (
@@ -109,13 +109,13 @@ def check_pill(state: HostCheckState) -> SafeString:
 
 @register.simple_tag
 def need_pill(need: Need) -> SafeString:
-    """How soon a person is needed."""
+    """Returns the pill for the urgency of an action item."""
     return console_pill("failed", _("Urgent")) if need.is_now else console_pill("suspended", _("Soon"))
 
 
 @register.simple_tag
 def cluster_pill(found: ClusterMap | None) -> SafeString:
-    """Whether anything is missing."""
+    """Returns the pill for the state of a cluster."""
     if found is None or not found.is_known:
         return console_pill("failed", _("Not known"))
     if found.is_checking:
@@ -127,11 +127,11 @@ def cluster_pill(found: ClusterMap | None) -> SafeString:
 
 @register.filter
 def at(mapping: Mapping[int, int], key: int) -> int:
-    """`mapping[key]`, 0 where there is none."""
+    """Returns `mapping[key]`, or 0."""
     return mapping.get(key, 0)
 
 
 @register.filter
 def way(replicas: Sequence[int]) -> str:
-    """Replicas as one reads them: `1, 2, 3`."""
+    """Returns the replicas as text: `1, 2, 3`."""
     return ", ".join(str(replica) for replica in replicas)

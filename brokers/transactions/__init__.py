@@ -1,1 +1,1 @@
-"""Transactions of tenants that need an operator."""
+"""Hanging transactions of tenants that need an operator."""

@@ -1,9 +1,9 @@
-"""Transactions that hang: open past their time-out, or on a partition that no coordinator knows of; and their end.
+"""Hanging transactions: open past their timeout, or on a partition that no coordinator knows of; and how to abort them.
 
-An open transaction holds back everybody who reads only committed messages of its partitions (TXN-23). Its coordinator
-ends it after its time-out (TXN-17); what is left here needs an operator. Looked for as Kafka's own tool does: leaders
-are asked for open transactions, then coordinators whether they know of them, in that order, so that one which ends in
-between is not taken for hanging.
+An open transaction blocks all readers of committed messages of its partitions (TXN-23). Its coordinator ends it after
+its timeout (TXN-17); what remains needs an operator. They are found as by Kafka's own tool: leaders are queried for
+open transactions, then coordinators whether they know them, in this order, so that a transaction that ends in between
+is not reported as hanging.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Overdue:
 
     @property
     def shown_id(self) -> str:
-        """Under its tenant's name."""
+        """The id as its tenant knows it."""
         return self.id if self.instance_id is None else plain_scoped(self.instance_id, self.id) or self.id
 
     @property
     def shown_partitions(self) -> tuple[Partition, ...]:
-        """Under its tenant's names, the cluster's own topics under theirs."""
+        """The partitions as the tenant knows them; internal topics of the cluster by their own names."""
         return tuple((topic.removeprefix(f"{self.instance_id}."), index) for topic, index in self.partitions)
 
     @property
@@ -68,7 +68,7 @@ class Overdue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """A transaction that is open on a partition though no coordinator has the partition in one."""
+    """A transaction that is open on a partition of which no coordinator has an open transaction."""
 
     producer: ProducerState
     instance_id: str | None
@@ -87,7 +87,7 @@ class OverdueList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """A part of the cluster's partitions looked through; `following` is where the next part begins ("" at the end).
+    """A scanned part of the cluster's partitions; `following` is where the next part begins ("" at the end).
 
     `unanswered` partitions have a leader that did not answer.
     """
@@ -100,7 +100,9 @@ class Scan:
 
 
 def overdue(cluster: Cluster, *, now_ms: int | None = None) -> OverdueList:
-    """Transactions open for longer than their time-out and the coordinators' patience, the oldest first."""
+    """Returns the transactions open for longer than their timeout and the coordinators' grace period, the
+    oldest first.
+    """
     at_ms = _now_ms() if now_ms is None else now_ms
     admin_client = ClusterTransactions(cluster)
     result = admin_client.transactions(open_for_ms=OVERDUE_GRACE_MS)
@@ -129,24 +131,28 @@ def overdue(cluster: Cluster, *, now_ms: int | None = None) -> OverdueList:
 
 
 def scan(cluster: Cluster, *, after: str = "", now_ms: int | None = None) -> Scan:
-    """Orphans among the next partitions, as the leaders know them. Raises `Unavailable` when no broker answers."""
+    """Returns orphans among the next partitions, as reported by the leaders. Raises `Unavailable` if no
+    broker answers.
+    """
     at_ms = _now_ms() if now_ms is None else now_ms
     admin_client = ClusterTransactions(cluster)
     places, following = _partitions(cluster, after)
     summaries = admin_client.producers(places)
-    open_ = [one for summary in summaries.values() for one in summary if one.started_at is not None]
-    old = [one for one in open_ if at_ms - one.last_timestamp_ms >= HANGING_UNKNOWN_AFTER_MS]
+    open_ = [producer for summary in summaries.values() for producer in summary if producer.started_at is not None]
+    old = [producer for producer in open_ if at_ms - producer.last_timestamp_ms >= HANGING_UNKNOWN_AFTER_MS]
     known, silent = _known_of(admin_client, old)
-    # While a coordinator keeps silent, nobody can say that no coordinator knows.
-    orphans = [] if silent else [one for one in old if not _covers(known.get(one.producer_id, ()), one)]
+    # While a coordinator does not answer, a transaction may be known to it.
+    orphans = (
+        [] if silent else [producer for producer in old if not _covers(known.get(producer.producer_id, ()), producer)]
+    )
     return Scan(
         rows=tuple(
             Orphan(
-                producer=one,
-                instance_id=split_internal(one.topic)[0],
-                silent_ms=at_ms - one.last_timestamp_ms,
+                producer=producer,
+                instance_id=split_internal(producer.topic)[0],
+                silent_ms=at_ms - producer.last_timestamp_ms,
             )
-            for one in sorted(orphans, key=lambda one: (one.topic, one.partition))
+            for producer in sorted(orphans, key=lambda orphan: (orphan.topic, orphan.partition))
         ),
         looked_at=len(places),
         unanswered=len(places) - len(summaries),
@@ -157,10 +163,10 @@ def scan(cluster: Cluster, *, after: str = "", now_ms: int | None = None) -> Sca
 
 @audit.atomic
 def abort_overdue(*, acting: Actor, cluster: Cluster, transactional_id: str, dry_run: bool = False) -> None:
-    """Abort a transaction through its coordinator: its producer is fenced, as if it had said hello anew (TXN-5).
+    """Aborts a transaction through its coordinator: its producer is fenced, as by a new InitProducerId (TXN-5).
 
-    Raises `Conflict` when it has ended, is decided, or is still within its time-out, and `Unavailable` when its
-    coordinator does not say.
+    Raises `Conflict` if it has ended, is decided, or is still within its timeout, and `Unavailable` if its coordinator
+    does not answer.
     """
     access.require(acting, Scope.OPERATOR)
     admin_client = ClusterTransactions(cluster)
@@ -191,9 +197,9 @@ def abort_orphan(
     started_at: int,
     dry_run: bool = False,
 ) -> None:
-    """Write an ABORT marker into one partition, as the cluster itself.
+    """Writes an ABORT marker into one partition, as the cluster itself.
 
-    Raises `Conflict` when the transaction has ended, is young, or a coordinator knows of it after all.
+    Raises `Conflict` if the transaction has ended, is too young, or is known to a coordinator after all.
     """
     access.require(acting, Scope.OPERATOR)
     admin_client = ClusterTransactions(cluster)
@@ -236,13 +242,13 @@ def _overdue(found: TransactionDescription, now_ms: int) -> Overdue | None:
 
 
 def _partitions(cluster: Cluster, after: str) -> tuple[list[Partition], str]:
-    """The next partitions by name, and where those after them begin."""
+    """Returns the next partitions by name, and the position of those after them."""
     places: list[Partition] = []
     following = after
     while len(places) < HANGING_SCAN_PARTITIONS_MAX:
         limit = min(PAGE_OF_PARTITIONS, HANGING_SCAN_PARTITIONS_MAX - len(places))
         lines, following = cluster_overview.partition_page(cluster, after=following, limit=limit)
-        places += [(line["topic"], line["partition"]) for line in lines]
+        places += [(partition["topic"], partition["partition"]) for partition in lines]
         if not following:
             break
     return places, following
@@ -251,7 +257,7 @@ def _partitions(cluster: Cluster, after: str) -> tuple[list[Partition], str]:
 def _known_of(
     admin_client: ClusterTransactions, producers: Iterable[ProducerState]
 ) -> tuple[dict[int, list[TransactionDescription]], tuple[BrokerUnresponsive, ...]]:
-    """Producer id -> transactions of it that coordinators know, and which coordinators did not say."""
+    """Returns the transactions known to coordinators by producer id, and the coordinators that did not answer."""
     ids = sorted({producer.producer_id for producer in producers})
     if not ids:
         return {}, ()
@@ -270,24 +276,25 @@ def _known_of(
 def _not_described(
     listed: Iterable[TransactionListing], described: Mapping[str, TransactionDescription | None]
 ) -> dict[int, BrokerUnresponsive]:
-    """Coordinators that listed an id and did not tell more of it."""
+    """Returns the coordinators that listed an id and did not describe it."""
     return {
-        item.coordinator: BrokerUnresponsive(broker_id=item.coordinator, reason="does not answer")
-        for item in listed
-        if item.id not in described
+        listing.coordinator: BrokerUnresponsive(broker_id=listing.coordinator, reason="does not answer")
+        for listing in listed
+        if listing.id not in described
     }
 
 
 def _covers(found: Sequence[TransactionDescription], producer: ProducerState) -> bool:
-    """Whether a coordinator has the partition in an open transaction, so that it will end it."""
+    """True if a coordinator has the partition in an open transaction, so that it will end it."""
     return any(
-        (producer.topic, producer.partition) in item.partitions and (item.state == ONGOING or item.state in DECIDED)
-        for item in found
+        (producer.topic, producer.partition) in transaction.partitions
+        and (transaction.state == ONGOING or transaction.state in DECIDED)
+        for transaction in found
     )
 
 
 def _record(acting: Actor, instance_id: str | None, name: str, after: Mapping[str, object]) -> AuditEntry:
-    """The audit row stands in the tenant's log: it is the tenant's transaction."""
+    """Writes the audit entry to the tenant's log, because it is the tenant's transaction."""
     owner = Instance.objects.select_related("tenant").filter(pk=instance_id or "").first()
     tenant = owner.tenant if owner is not None else None
     shown = name.removeprefix(f"{instance_id}.")[:240].replace("\x00", "�")

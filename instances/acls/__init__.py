@@ -1,1 +1,1 @@
-"""Access control lists of an instance: interfaces to the data plane, rules in words, reads."""
+"""Access control lists of an instance: interfaces to the data plane, descriptions of rules, queries."""

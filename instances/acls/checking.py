@@ -1,4 +1,4 @@
-"""What is wrong with an access rule: said before brokers are asked, with the place. Pure but for the error type."""
+"""Validation of an access rule before brokers are called. Pure except for the error type."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from tenants.errors import FieldError, Invalid, Message
 
 
 def require_valid(rule: AclRule) -> None:
-    """Raises `Invalid` with every wrong place."""
+    """Raises `Invalid` with every invalid field."""
     errors = list(_faults(rule))
     if errors:
         raise Invalid(errors[0].detail, errors=errors)
 
 
 def address_of(host: str) -> str:
-    """An address as brokers write those of connections, `*` as it is. Raises `ValueError` for anything else."""
+    """Returns an address as brokers write those of connections, `*` unchanged. Raises `ValueError` for
+    anything else.
+    """
     if host == WILDCARD:
         return host
     address = ipaddress.ip_address(host)

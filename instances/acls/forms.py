@@ -1,4 +1,4 @@
-"""Forms of access rules: they read what was typed; services and brokers decide."""
+"""Forms of access rules: they parse the input; services and brokers decide."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OPERATION_WORDS: Final = {
 }
 PERMISSION_WORDS: Final = {words.ALLOW: _("may"), words.DENY: _("may not")}
 PATTERNS: Final = ((EXACTLY, _("is exactly")), (BEGINS, _("begins with")), (EVERY, _("is any")))
-# The types a rule may be about, with their operations (`words.OPERATIONS_OF`).
+# The resource types of a rule, with their operations (`words.OPERATIONS_OF`).
 RESOURCES: Final = [(kind, RESOURCE_WORDS[kind]) for kind in words.OPERATIONS_OF]
 OPERATIONS: Final = [(name, OPERATION_WORDS[name]) for name in words.OPERATIONS]
 
@@ -51,7 +51,7 @@ def _user_field() -> forms.CharField:
 
 
 class AccessForm(forms.Form):
-    """What most clients need, in one go: reading or writing topics, with the group that reading takes."""
+    """Rights that most clients need, in one form: reading or writing topics, with the group that reading needs."""
 
     TASKS = ((READ, _("read")), (WRITE, _("write")), (BOTH, _("read and write")))
 
@@ -73,7 +73,7 @@ class AccessForm(forms.Form):
         return values
 
     def rules(self) -> list[AclRule]:
-        """Reading and writing allow to describe as well."""
+        """Returns the rules; reading and writing include describing."""
         values = self.cleaned_data
         name, pattern = _pattern(values["topic"], values["pattern"])
         tasks = (READ, WRITE) if values["task"] == BOTH else (values["task"],)
@@ -87,7 +87,7 @@ class AccessForm(forms.Form):
 
 
 class RuleForm(forms.Form):
-    """One rule, as Kafka knows it."""
+    """One rule, as in Kafka."""
 
     user = _user_field()
     permission = forms.ChoiceField(label=_("May or may not"), choices=list(PERMISSION_WORDS.items()))
@@ -125,7 +125,7 @@ class RuleForm(forms.Form):
 
 
 class ExactRuleForm(forms.Form):
-    """A rule that stands on the page. A client of Kafka's may have made it, so its names are taken as they are."""
+    """A rule that is listed on the page. A Kafka client may have created it, so its names are taken unchanged."""
 
     resource_type = forms.ChoiceField(choices=[(word, word) for word in words.RESOURCE_TYPES])
     resource_name = forms.CharField(strip=False)
@@ -140,7 +140,7 @@ class ExactRuleForm(forms.Form):
 
 
 class QuestionForm(forms.Form):
-    """May a user do something?"""
+    """A query whether a user may do something."""
 
     user = forms.CharField(label=_("User"), max_length=ACL_NAME_BYTES_MAX)
     operation = forms.ChoiceField(label=_("Operation"), choices=OPERATIONS[1:], initial="read")
@@ -176,7 +176,7 @@ class QuestionForm(forms.Form):
 
 
 def _pattern(name: str, pattern: str) -> tuple[str, str]:
-    """Name and pattern type as Kafka keeps them: `*` is every one of a type."""
+    """Returns name and pattern type as Kafka stores them: `*` is every resource of a type."""
     return (words.WILDCARD, words.LITERAL) if pattern == EVERY else (name, pattern)
 
 

@@ -1,4 +1,4 @@
-"""Access rules as instances needs them of the app above, as a port `brokers` plugs. They live in ZooKeeper alone."""
+"""Access rules of an instance as an interface that `brokers` implements. The rules are stored in ZooKeeper only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenants.interfaces import Interface
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class AclRule:
-    """One access control list entry of Kafka's: a principal may or may not do something to a resource, from a host."""
+    """One entry of a Kafka access control list: a principal may or may not do something to a resource, from a host."""
 
     resource_type: str
     resource_name: str
@@ -27,8 +27,8 @@ class AclRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclFilter:
-    """Which rules are meant; what is None or `any` does not matter. The pattern type `match` means every rule that has
-    a say about the resource of that name.
+    """A filter of rules; None and `any` match everything. The pattern type `match` selects every rule that applies to
+    the resource of that name.
     """
 
     resource_type: str = ANY
@@ -42,7 +42,7 @@ class AclFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessQuestion:
-    """May this principal, connected from this host, do this?"""
+    """A query whether this principal, connected from this host, may do this."""
 
     principal: str
     host: str
@@ -53,7 +53,9 @@ class AccessQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessDecision:
-    """`rule` is the one that decided, where one did; `reason` says how (`brokers.contract.acl_decisions.Reason`)."""
+    """The decision; `rule` is the one that decided, if any; `reason` is one of
+    `brokers.contract.acl_decisions.Reason`.
+    """
 
     allowed: bool
     reason: str
@@ -61,26 +63,26 @@ class AccessDecision:
 
 
 class AclAdminClient(Protocol):
-    """The admin client to access rules, as the instance's owner.
+    """The admin client for access rules, acting as the instance's owner.
 
-    All that ask raise `tenants.errors.Unavailable` when no broker answers in time; changes raise what the refusal
-    means.
+    All methods that query brokers raise `tenants.errors.Unavailable` if no broker answers in time; changes raise the
+    error that corresponds to the refusal.
     """
 
     def rules(self, instance_id: str, wanted: AclFilter) -> Sequence[AclRule]: ...
 
     def create(self, instance_id: str, rules: Sequence[AclRule]) -> None:
-        """All of them; one that is there already stays. Raises where one is refused: others may have been made."""
+        """Creates all rules; existing ones stay. Raises if one is refused: others may have been created."""
         ...
 
     def delete(self, instance_id: str, wanted: Sequence[AclFilter]) -> Sequence[AclRule]:
-        """Those that one of the filters means; returns what is gone."""
+        """Deletes the rules that match a filter; returns the deleted ones."""
         ...
 
     def decide(
         self, rules: Sequence[AclRule], question: AccessQuestion, *, is_superuser: bool, allow_everyone: bool
     ) -> AccessDecision:
-        """What a broker would answer with these rules. Asks nobody."""
+        """Returns the decision of a broker with these rules. Queries no broker."""
         ...
 
 

@@ -9,7 +9,8 @@ from instances.acls import words
 from instances.acls.interfaces import AclRule
 
 EVERYBODY: Final = "User:*"
-# Topics may be made by their first record, and transactions and consumer groups have names of the application's own.
+# Topics may be created by their first record, and the application chooses the names of transactions and consumer
+# groups.
 _PRODUCE_CONSUME: Final = (
     (words.TOPIC, "read"),
     (words.TOPIC, "write"),

@@ -1,4 +1,4 @@
-"""Reads: access rules as the brokers hold them, and whether a user may do something and which rule says so."""
+"""Queries of access rules as stored by the brokers, and of the decision for a user with the deciding rule."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ class ResourceRules:
 
 
 def acl_list(instance: Instance, wanted: AclFilter | None = None) -> list[AclRule]:
-    """Rules by resource, then principal. Raises `Conflict` while there are no brokers to ask, and `Unavailable`."""
+    """Returns the rules by resource, then principal. Raises `Conflict` while there are no brokers, and
+    `Unavailable`.
+    """
     require_reachable(instance)
     return sorted(acl_admin_client.it.rules(instance.pk, wanted or AclFilter()))
 
 
 def by_resource(rules: Sequence[AclRule]) -> list[ResourceRules]:
-    """The same, one group a pattern."""
+    """Returns the rules grouped by pattern."""
     return [
         ResourceRules(resource_type=kind, resource_name=name, pattern_type=pattern, rules=tuple(own))
         for (kind, name, pattern), own in groupby(
@@ -42,7 +44,7 @@ def by_resource(rules: Sequence[AclRule]) -> list[ResourceRules]:
 
 
 def exactly(rule: AclRule) -> AclFilter:
-    """The filter that means one rule."""
+    """Returns the filter that matches exactly one rule."""
     return AclFilter(
         resource_type=rule.resource_type,
         resource_name=rule.resource_name,
@@ -60,7 +62,7 @@ def allows_everyone(instance: Instance) -> bool:
 
 
 def access_decision(instance: Instance, question: AccessQuestion) -> AccessDecision:
-    """What a broker would say, by the rules as they are now. A user that is not there has rules all the same."""
+    """Returns a broker's decision by the current rules. A user that does not exist may still have rules."""
     relevant = AclFilter(resource_type=question.resource_type, resource_name=question.resource_name, pattern_type=MATCH)
     return acl_admin_client.it.decide(
         acl_list(instance, relevant),

@@ -1,4 +1,4 @@
-"""The words of access rules as REST and pages say them, and which go together. Pure."""
+"""Words of access rules in REST and on pages, and their valid combinations. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ OPERATIONS: Final = (
     "alter_configs", "idempotent_write",
 )  # fmt: skip
 
-# What Kafka asks of a resource of each type (AclEntry.supportedOperations); a rule about anything else decides nothing.
-# Of users it asks for delegation tokens, which are not served here.
+# The operations that Kafka checks on a resource of each type (AclEntry.supportedOperations); rules about others have no
+# effect. For users it checks delegation tokens, which are not supported here.
 OPERATIONS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     TOPIC: (ALL, "read", "write", "create", "delete", "alter", "describe", "describe_configs", "alter_configs"),
     GROUP: (ALL, "read", "delete", "describe"),

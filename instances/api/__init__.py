@@ -1,1 +1,1 @@
-"""Instances, their topics and operations over REST."""
+"""REST API of instances, their topics and operations."""

@@ -1,4 +1,4 @@
-"""Access rules of an instance, and whether a user may do something."""
+"""REST API of the access rules of an instance, and of the decision for a user."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class AclCollection(ApiView):
     def post(self, request: Request, instance_id: str) -> Response:
         """Create an access rule.
 
-        In force within a second, on open connections too. One that is there already is answered alike.
+        In force within a second, on open connections too. A rule that exists already gets the same response.
         """
         instance = access.instance(self.actor, instance_id)
         rule = AclRule(**self.body)
@@ -76,9 +76,9 @@ class AclCollection(ApiView):
     def delete(self, request: Request, instance_id: str) -> Response:
         """Delete access rules.
 
-        Every rule goes that has all of what the query says: all seven parts name one rule, `principal` alone names all
-        of a user. At least one part is needed, and at least one rule has to be meant (else 404). Answers with what is
-        gone.
+        Deletes every rule that matches all given parts: all seven parts name one rule, `principal` alone names all
+        rules of a user. At least one part is needed, and at least one rule has to match (else 404). Returns the deleted
+        rules.
         """
         instance = access.instance(self.actor, instance_id)
         given = {name: value for name, value in self.query.items() if name in AclFilter.__dataclass_fields__}
@@ -95,9 +95,9 @@ class AccessTest(ApiView):
 
     @endpoint("test_access", Scope.ACLS_READ, query=s.AccessQuery, returns=s.AccessOut, errors=DATA_PLANE_ERRORS)
     def get(self, request: Request, instance_id: str) -> Response:
-        """Whether a user may do something, and which rule says so.
+        """Decide whether a user may do something, and by which rule.
 
-        Says what the rules say: whether the user is there, disabled or expired plays no role. `no_rules_…`: the
+        Evaluates the rules only: whether the user exists, is disabled or expired plays no role. `no_rules_…`: the
         resource has no rule at all, and the instance's `allow_everyone_if_no_acl` decides. `cluster_needs_rule`: the
         instance is open, but altering its cluster takes a rule.
         """
@@ -106,7 +106,7 @@ class AccessTest(ApiView):
         return self.one(selectors.access_decision(instance, question), s.AccessOut)
 
     def query_parts(self) -> dict[str, str]:
-        """The question, with the address as brokers write it. Raises `Invalid`."""
+        """Returns the parts of the query, with the address as brokers write it. Raises `Invalid`."""
         given = {name: str(self.query[name]) for name in AccessQuestion.__dataclass_fields__}
         if given["operation"] not in OPERATIONS_OF[given["resource_type"]]:
             raise _wrong("operation", "Kafka never asks for this of such a resource.", "unsupported_operation")
@@ -121,7 +121,9 @@ def _wrong(parameter: str, detail: str, code: str) -> Invalid:
 
 
 def _key(rule: AclRule) -> str:
-    """By resource. A page token holds it: of a long name there is a part, and what tells it from others."""
+    """Returns the key by resource. It is part of page tokens: a long name is truncated, with a hash that makes it
+    unique.
+    """
     parts = astuple(rule)
     shown = f"{rule.resource_type} {rule.resource_name}"[:KEY_CHARS_MAX]
     return f"{shown} {hashlib.sha256(repr(parts).encode()).hexdigest()}"

@@ -1,4 +1,4 @@
-"""Connections of clients to an instance: see them, close one."""
+"""REST API of the connections of clients to an instance: list, read, close."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ class ClientCollection(ApiView):
 
     @endpoint("list_clients", Scope.CLIENTS_READ, query=ClientQuery, returns=ClientPageOut, errors=DATA_PLANE_ERRORS)
     def get(self, request: Request, instance_id: str) -> Response:
-        """List the connections of clients now, over all brokers of the instance. They are two seconds old at most."""
+        """List the current connections of clients, over all brokers of the instance. They are at most two
+        seconds old.
+        """
         page = connection_page(
             access.instance(self.actor, instance_id),
             contains=self.query.get("contains", ""),
@@ -86,7 +88,7 @@ class ClientResource(ApiView):
 
     @endpoint("close_client", Scope.CLIENTS_WRITE, status=204, errors=DATA_PLANE_ERRORS)
     def delete(self, request: Request, instance_id: str, connection_id: str) -> Response:
-        """Close a connection. Its client connects again unless its user is disabled or its address shut out."""
+        """Close a connection. Its client reconnects unless its user is disabled or its address is excluded."""
         instance = access.instance(self.actor, instance_id)
         services.close_connection(
             acting=self.actor, instance=instance, connection_id=connection_id, dry_run=self.dry_run

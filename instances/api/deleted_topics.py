@@ -1,4 +1,4 @@
-"""Deleted topics that can be restored."""
+"""REST API of deleted topics that can be restored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DeletedTopicCollection(ApiView):
 
     @endpoint("list_deleted_topics", Scope.TOPICS_READ, page=DeletedTopicOut)
     def get(self, request: Request, instance_id: str) -> Response:
-        """List the deleted topics that can be restored, by name. They count as storage until they are gone."""
+        """List the deleted topics that can be restored, by name. They count as storage until they are purged."""
         rows = list(services.deleted_topics(access.instance(self.actor, instance_id)))
         return self.page_items(rows, DeletedTopicOut, key=lambda row: row.topic)
 
@@ -39,7 +39,7 @@ class DeletedTopicResource(ApiView):
 
     @endpoint("purge_deleted_topic", Scope.TOPICS_WRITE, status=204, errors=DATA_PLANE_ERRORS)
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
-        """Delete a deleted topic for good, at once. Nothing brings it back, and its name is free."""
+        """Delete a deleted topic permanently and immediately. It cannot be restored, and its name is free."""
         instance = access.instance(self.actor, instance_id)
         services.purge_deleted_topic(acting=self.actor, instance=instance, name=name, dry_run=self.dry_run)
         return self.nothing()
@@ -51,7 +51,7 @@ class TopicRestore(ApiView):
     @endpoint("restore_topic", Scope.TOPICS_WRITE, status=204, errors=DATA_PLANE_ERRORS)
     def post(self, request: Request, instance_id: str, name: str) -> Response:
         """Restore a deleted topic: clients see it again within about a second, with its records, settings, address
-        lists and the offsets of groups. What retention removed meanwhile is gone.
+        lists and the offsets of groups. Records that retention removed meanwhile are lost.
         """
         instance = access.instance(self.actor, instance_id)
         services.restore_topic(acting=self.actor, instance=instance, name=name, dry_run=self.dry_run)

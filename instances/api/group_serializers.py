@@ -1,4 +1,4 @@
-"""What group and transaction endpoints take and give. Lag counts messages."""
+"""Requests and responses of group and transaction endpoints. Lag counts messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEXT_PAGE = "Ask for the next page with it; null at the end."
 PARTITION_INDEX_MAX = PARTITIONS_PER_TOPIC_MAX - 1
 
 
-# --- asked ------------------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 class GroupQuery(PageQuery):
@@ -64,7 +64,7 @@ class OffsetGiven(StrictSerializer):
 
 
 class ResetIn(StrictSerializer):
-    """Where the offsets go: `time` needs `time`, `offset` needs `offset`, `shift` `by`, and `given` `offsets`."""
+    """The new offsets: `time` needs `time`, `offset` needs `offset`, `shift` `by`, and `given` `offsets`."""
 
     to = Choice(choices=[aim.value for aim in Aim])
     time = Instant(required=False, help_text="To the first message that is as young as this.")
@@ -91,7 +91,7 @@ class ResetIn(StrictSerializer):
     )
 
 
-# --- answered ---------------------------------------------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------------------------------------
 
 
 class PlaceOut(serializers.Serializer):
@@ -104,7 +104,7 @@ class WorstOut(PlaceOut):
 
 
 class GroupSummaryOut(serializers.Serializer):
-    """A group in a list. Null is not known: `trouble` says why where a broker is the cause."""
+    """A group in a list. Null is not known: `trouble` gives the reason if it is a broker."""
 
     id = serializers.CharField(allow_blank=True)
     state = serializers.CharField()
@@ -156,7 +156,7 @@ class OffsetOut(PlaceOut):
 
 
 class HolderOut(PlaceOut):
-    """A transaction that holds the group back."""
+    """An open transaction that blocks the group's consumers of committed records."""
 
     transactional_id = serializers.CharField(
         source="id",
@@ -207,7 +207,7 @@ class ChangeOut(PlaceOut):
 
 
 class ResetOut(serializers.Serializer):
-    """The offsets before and after, a line for each partition meant."""
+    """The offsets before and after, one entry for each partition."""
 
     group = serializers.CharField(allow_blank=True)
     changed = serializers.SerializerMethodField(help_text="Lines whose offset is another one.")
@@ -218,7 +218,7 @@ class ResetOut(serializers.Serializer):
 
 
 class TransactionOut(serializers.Serializer):
-    """A transactional id. Null is what its coordinator did not say."""
+    """A transactional id. Null is what its coordinator did not report."""
 
     id = serializers.CharField(allow_blank=True)
     state = serializers.CharField()
@@ -248,7 +248,7 @@ class TransactionPageOut(serializers.Serializer):
 
 
 class ProducerOut(PlaceOut):
-    """What a partition's leader knows of the producer."""
+    """The producer's state at a partition's leader."""
 
     is_known = serializers.BooleanField(help_text="False while the leader does not answer.")
     first_offset = serializers.IntegerField(allow_null=True, help_text="Where its open transaction begins.")

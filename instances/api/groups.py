@@ -1,4 +1,4 @@
-"""Consumer groups and transactions of an instance, asked of their coordinators as any Kafka admin client would."""
+"""REST API of consumer groups and transactions of an instance, queried from their coordinators."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class GroupResource(ApiView):
 
     @endpoint("get_group", Scope.GROUPS_READ, query=s.GroupTopicQuery, returns=s.GroupOut, errors=DATA_PLANE_ERRORS)
     def get(self, request: Request, instance_id: str, group: str) -> Response:
-        """Read a group with its members, what they were assigned, and how far each partition is read."""
+        """Read a group with its members, their assignments, and the committed offset and lag of each partition."""
         instance = access.instance(self.actor, instance_id)
         result = selectors.group_detail(instance, group, topic=self.query.get("topic", ""))
         result = replace(result, held_by=tuple(holding.held_by(instance, result.lines)))
@@ -68,8 +68,8 @@ class GroupOffsets(ApiView):
     def post(self, request: Request, instance_id: str, group: str) -> Response:
         """Reset the offsets of a group without members.
 
-        Answers with the offsets before and after, also in a dry run. Nothing is moved out of what a log holds. To take
-        it back, send the offsets before with `"to": "given"`.
+        Returns the offsets before and after, also in a dry run. Offsets outside of a log are clipped to its bounds. To
+        undo it, send the offsets before with `"to": "given"`.
         """
         instance = access.instance(self.actor, instance_id)
         wanted = [(topic["name"], topic.get("partitions")) for topic in self.body.get("topics", ())]
@@ -85,7 +85,7 @@ class GroupOffsets(ApiView):
 
     @endpoint("delete_group_offsets", Scope.GROUPS_WRITE, query=s.OffsetsQuery, status=204, errors=DATA_PLANE_ERRORS)
     def delete(self, request: Request, instance_id: str, group: str) -> Response:
-        """Forget a group's offsets of a topic that its members do not read."""
+        """Delete a group's offsets of a topic that its members do not read."""
         instance = access.instance(self.actor, instance_id)
         services.delete_offsets(
             acting=self.actor, instance=instance, group=group, topic=self.query["topic"], dry_run=self.dry_run
@@ -104,7 +104,7 @@ class TransactionCollection(ApiView):
         errors=DATA_PLANE_ERRORS,
     )
     def get(self, request: Request, instance_id: str) -> Response:
-        """List transactional ids by name, with what is open."""
+        """List transactional ids by name, with their open transactions."""
         state = self.query.get("state", "")
         states = sorted(transaction_selectors.IN_FLIGHT) if state == "in_flight" else [state] if state else []
         page = transaction_selectors.transaction_page(
@@ -123,7 +123,7 @@ class TransactionResource(ApiView):
 
     @endpoint("get_transaction", Scope.GROUPS_READ, returns=s.TransactionDetailOut, errors=DATA_PLANE_ERRORS)
     def get(self, request: Request, instance_id: str, transactional_id: str) -> Response:
-        """Read a transactional id, and how the leaders of its partitions know its producer."""
+        """Read a transactional id, and its producer's state at the leaders of its partitions."""
         result = transaction_selectors.transaction_detail(access.instance(self.actor, instance_id), transactional_id)
         shown = s.TransactionOut(result.row).data | {"producers": [_producer(*line) for line in result.producers]}
         return Response(shown)
@@ -136,7 +136,7 @@ class TransactionAbort(ApiView):
     def post(self, request: Request, instance_id: str, transactional_id: str) -> Response:
         """Abort an open transaction.
 
-        What it wrote is skipped by consumers of committed records, its producer is fenced and must begin anew.
+        Consumers of committed records skip its messages; its producer is fenced and must start again.
         """
         services.abort_transaction(
             acting=self.actor,
@@ -159,7 +159,9 @@ def _producer(place: tuple[str, int], summary: Any, is_known: bool) -> dict[str,
 
 
 def _target(body: Any) -> Target:
-    """Where the offsets go. Raises `Invalid` for a value that is missing, or that another aim takes."""
+    """Returns the target of a reset. Raises `Invalid` for a missing value, or a value that belongs to
+    another target.
+    """
     aim = Aim(body["to"])
     needed = VALUES.get(aim)
     for name in VALUES.values():
@@ -171,7 +173,7 @@ def _target(body: Any) -> Target:
         raise Invalid.at("/topics", "`given` does not take it.", code="not_taken")
     given = None
     if aim is Aim.GIVEN:
-        given = {(item["topic"], item["partition"]): item["offset"] for item in body["offsets"]}
+        given = {(offset["topic"], offset["partition"]): offset["offset"] for offset in body["offsets"]}
         if len(given) != len(body["offsets"]):
             detail = "A partition stands here twice."
             raise Invalid(detail, errors=[FieldError(pointer="/offsets", detail=detail, code="repeated")])

@@ -1,4 +1,4 @@
-"""Instances and operations."""
+"""REST API of instances and operations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class InstanceCollection(ApiView):
     def post(self, request: Request) -> Response:
         """Create an instance.
 
-        Answers at once with an operation; its `resource_id` is the instance. Usually it runs within a second.
+        Returns an operation immediately; its `resource_id` is the instance. Usually it runs within a second.
         """
         _, operation = services.create_instance(acting=self.actor, dry_run=self.dry_run, **self.body)
         return self.accepted(operation, s.OperationOut)
@@ -53,8 +53,8 @@ class InstanceResource(ApiView):
     def patch(self, request: Request, instance_id: str) -> Response:
         """Resize, rename, protect or configure an instance.
 
-        Name and protection are changed at once (200). Sizes and settings reach the brokers within a second: 202, with
-        the operation in `Location`. Clients stay connected.
+        Name and protection are changed immediately (200). Sizes and settings reach the brokers within a second: 202,
+        with the operation in `Location`. Clients stay connected.
         """
         instance = access.instance(self.actor, instance_id, lock=True)
         self.require_match(instance)
@@ -81,10 +81,10 @@ class InstanceResource(ApiView):
     def delete(self, request: Request, instance_id: str) -> Response:
         """Delete an instance.
 
-        Clients are refused at once. Data and address are kept for seven days, in which `/restore` brings it back; its
-        storage counts against the tenant's limits meanwhile, and `/purge` ends that. An instance that never ran or
-        has no topic has nothing to restore and goes at once: `restorable_until`, in the data of the operation's first
-        step, is null.
+        Clients are refused immediately. Data and address are kept for seven days, in which `/restore` restores it;
+        meanwhile its storage counts against the tenant's limits, which `/purge` ends. An instance that never ran or has
+        no topic has nothing to restore and is purged immediately: `restorable_until`, in the data of the operation's
+        first step, is null.
         """
         instance = access.instance(self.actor, instance_id, lock=True)
         self.require_match(instance)
@@ -99,7 +99,7 @@ class InstanceRestore(ApiView):
     def post(self, request: Request, instance_id: str) -> Response:
         """Undo a deletion.
 
-        The same address, topics and messages come back.
+        The same address, topics and messages are available again.
         """
         instance = access.instance(self.actor, instance_id, lock=True)
         operation = services.restore_instance(acting=self.actor, instance=instance, dry_run=self.dry_run)
@@ -111,9 +111,9 @@ class InstancePurge(ApiView):
 
     @endpoint("purge_instance", Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202, match=True, errors=(409,))
     def post(self, request: Request, instance_id: str) -> Response:
-        """Delete a deleted instance for good, now.
+        """Delete a deleted instance permanently, now.
 
-        Topics, messages, users and address are gone, and the storage it held counts no more. Nothing brings it back.
+        Topics, messages, users and address are deleted, and its storage no longer counts. It cannot be restored.
         """
         instance = access.instance(self.actor, instance_id, lock=True)
         self.require_match(instance)
@@ -126,7 +126,7 @@ class InstanceResume(ApiView):
 
     @endpoint("resume_instance", Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202)
     def post(self, request: Request, instance_id: str) -> Response:
-        """Let an instance run again that its plan stopped because nobody used it.
+        """Resume an instance that its plan stopped because it was not used.
 
         Other suspensions are ended by the operator.
         """
@@ -140,7 +140,7 @@ class InstanceRetry(ApiView):
 
     @endpoint("retry_instance", Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202)
     def post(self, request: Request, instance_id: str) -> Response:
-        """Try again to create an instance that failed."""
+        """Retry the creation of a failed instance."""
         instance = access.instance(self.actor, instance_id, lock=True)
         operation = services.retry_instance(acting=self.actor, instance=instance, dry_run=self.dry_run)
         return self.accepted(operation, s.OperationOut)

@@ -141,7 +141,7 @@ class UnreadableOut(serializers.Serializer):
 
 
 class MessagePageOut(serializers.Serializer):
-    """One page, which may be short or empty and yet not the last: go on while there is a token."""
+    """One page, which may be short or empty without being the last: continue while there is a token."""
 
     messages = MessageOut(many=True)
     scanned = serializers.IntegerField(help_text="Messages looked at for this page.")
@@ -201,7 +201,7 @@ class SendErrorOut(serializers.Serializer):
 
 
 class SendResultOut(serializers.Serializer):
-    """Where a message is, in the order in which they were sent."""
+    """The position of a stored message, in the order in which the messages were sent."""
 
     partition = serializers.IntegerField()
     offset = serializers.IntegerField(allow_null=True, help_text="null with an `error`.")
@@ -218,7 +218,7 @@ class SendResultsOut(serializers.Serializer):
 
 
 def new_message(given: Mapping[str, Any]) -> NewMessage:
-    """The message that a checked body stands for."""
+    """Returns the message of a validated body."""
     moment = given.get("timestamp")
     return NewMessage(
         key=given["key"],
@@ -233,7 +233,7 @@ def new_message(given: Mapping[str, Any]) -> NewMessage:
 
 
 def moment_of(timestamp_ms: int) -> datetime | None:
-    """None for what no calendar has, and for -1, which says that there is no timestamp."""
+    """Returns the time; None if it is outside the calendar, and for -1, which means no timestamp."""
     if timestamp_ms < 0:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Messages of a topic: look into them, and send some."""
+"""REST API of the messages of a topic: read and send."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class MessageCollection(ApiView):
     def get(self, request: Request, instance_id: str, name: str) -> Response:
         """Read messages of a topic.
 
-        Commits no offset and moves no group. What is read counts against the instance's bandwidth and is not billed. A
-        page ends early, with a token to go on, when it has taken 1.5 seconds or read 8 MB.
+        Commits no offset and affects no group. Read messages count against the instance's bandwidth and are not billed.
+        A page ends early, with a token to continue, after 1.5 seconds or 8 MB.
         """
         instance = access.instance(self.actor, instance_id)
         words = self.query.get("start", DEFAULT_START)
@@ -58,8 +58,8 @@ class MessageCollection(ApiView):
     def post(self, request: Request, instance_id: str, name: str) -> Response:
         """Send messages to a topic, up to 100 at once.
 
-        Those of one partition keep their order. They count against the instance's bandwidth and storage; sending them
-        is not billed.
+        Messages of one partition keep their order. They count against the instance's bandwidth and storage; sending
+        them is not billed.
         """
         instance = access.instance(self.actor, instance_id)
         messages = [s.new_message(given) for given in self.body["messages"]]

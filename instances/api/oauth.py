@@ -1,4 +1,4 @@
-"""Whose tokens clients of an instance may bring (SASL OAUTHBEARER)."""
+"""REST API of the accepted token issuer of an instance (SASL OAUTHBEARER)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EXAMPLE = OpenApiExample(
 
 
 class OAuthIn(StrictSerializer):
-    """Whose tokens to take, and the keys that prove them: at an address, or pinned."""
+    """The accepted issuer, and the keys that verify its tokens: at an address, or pinned."""
 
     issuer = Text(max_length=ISSUER_CHARS_MAX, help_text="What tokens have as iss, to the letter.")
     audience = Text(max_length=AUDIENCE_CHARS_MAX, help_text="What tokens must have as aud, or in it.")
@@ -72,7 +72,7 @@ class OAuthKeyOut(serializers.Serializer):
 
 
 class OAuthOut(serializers.Serializer):
-    """Whose tokens clients of the instance may bring."""
+    """The issuer whose tokens clients of the instance may use."""
 
     issuer = serializers.CharField()
     audience = serializers.CharField()
@@ -108,7 +108,7 @@ class OAuthResource(ApiView):
 
     @endpoint("get_oauth", Scope.USERS_READ, returns=OAuthOut)
     def get(self, request: Request, instance_id: str) -> Response:
-        """Read whose tokens clients may bring; 404 where none are taken."""
+        """Read the accepted token issuer; 404 if no tokens are accepted."""
         row = configuration(access.instance(self.actor, instance_id))
         return self.one(row, OAuthOut, etag=row.etag)
 
@@ -122,10 +122,10 @@ class OAuthResource(ApiView):
         examples=(EXAMPLE,),
     )
     def put(self, request: Request, instance_id: str) -> Response:
-        """Take tokens of an issuer: OAUTHBEARER is then offered on routes with SASL.
+        """Accept tokens of an issuer: OAUTHBEARER is then offered on routes with SASL.
 
-        In force within a second. What was configured before is replaced: another issuer, audience or claim ends
-        connections that tokens opened; other keys do not.
+        In force within a second. Replaces the previous configuration: another issuer, audience or claim closes
+        connections that were authenticated by tokens; other keys do not.
         """
         instance = access.instance(self.actor, instance_id, lock=True)
         if "If-Match" in self.request.headers:
@@ -135,7 +135,7 @@ class OAuthResource(ApiView):
 
     @endpoint("remove_oauth", Scope.USERS_WRITE, status=204, match=True, errors=(409,))
     def delete(self, request: Request, instance_id: str) -> Response:
-        """Take no tokens any more. Connections that tokens opened end within a second."""
+        """Stop accepting tokens. Connections that were authenticated by tokens end within a second."""
         instance = access.instance(self.actor, instance_id, lock=True)
         if "If-Match" in self.request.headers:
             self.require_match(configuration(instance).etag)

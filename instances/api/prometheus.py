@@ -1,4 +1,4 @@
-"""An instance's metrics as a Prometheus server scrapes them."""
+"""REST API of an instance's metrics for a Prometheus server."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tenants.errors import Unavailable
 
 MEDIA_TYPE = "text/plain"
 MS_PER_S = 1_000
-# A minute of full seconds, and the one that runs.
+# A minute of full seconds, and the current second.
 RATE_MS = (METRIC_RATE_OVER_S + 2) * MS_PER_S
 
 
 class TextRenderer(BaseRenderer):
-    """Lets a caller ask for text alone; the view answers by itself."""
+    """Lets a caller accept text only; the view renders the text itself."""
 
     media_type = MEDIA_TYPE
     format = "text"
@@ -43,8 +43,8 @@ class PrometheusMetrics(ApiView):
         """Scrape metrics in Prometheus' text format.
 
         Traffic, storage and throttling of the instance, size of its topics, and lag of its groups (with the scope
-        `groups:read`; without it lags are left out). Lags are sampled every few seconds for everybody, so that a scrape
-        asks no broker for them.
+        `groups:read`; without it lags are left out). Lags are sampled every few seconds, so that a scrape queries no
+        broker for them.
         """
         instance = access.instance(self.actor, instance_id)
         access.require_reachable(instance)

@@ -1,4 +1,4 @@
-"""Body and answer of a purge of a topic."""
+"""Request and response of a purge of a topic."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class PurgeOut(serializers.Serializer):
 
 
 def shown(purge: Purge) -> dict[str, Any]:
-    """The answer that a purge, or the plan of one, gives."""
+    """Returns the response of a purge, or of the plan of one."""
     return {
         "topic": purge.topic,
         "messages": purge.messages,
@@ -99,7 +99,7 @@ def _line(line: PurgeLine, purge: Purge) -> dict[str, Any]:
 
 
 def _partition(name: Any) -> int:
-    """A JSON object's keys are strings; a partition has one spelling."""
+    """Parses a partition; keys of a JSON object are strings, and a partition has one spelling."""
     if not isinstance(name, str) or len(name) > 4 or not name.isascii() or not name.isdigit() or str(int(name)) != name:
         raise serializers.ValidationError("Partitions are numbers from 0 on.")
     return int(name)

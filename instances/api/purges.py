@@ -1,4 +1,4 @@
-"""Purging a topic of its records."""
+"""REST API for purging the records of a topic."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class TopicPurge(ApiView):
 
     @endpoint("purge_topic", Scope.TOPICS_WRITE, body=s.PurgeIn, returns=s.PurgeOut, errors=DATA_PLANE_ERRORS)
     def post(self, request: Request, instance_id: str, name: str) -> Response:
-        """Delete messages of a topic for good; the topic stays.
+        """Delete messages of a topic permanently; the topic stays.
 
-        Answers with what goes by partition, also in a dry run. Kafka deletes no records of a topic that is only
-        compacted: 409 `policy_violation`. Groups whose offsets are gone read on as their `auto.offset.reset` says.
+        Returns the deleted range by partition, also in a dry run. Kafka deletes no records of a topic that is only
+        compacted: 409 `policy_violation`. Groups whose offsets are deleted continue by their `auto.offset.reset`.
         """
         purge = services.purge_topic(
             acting=self.actor,

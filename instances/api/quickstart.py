@@ -1,4 +1,4 @@
-"""One call for a first message: topic, user, password, sample data and code."""
+"""REST API of the quickstart: topic, user, password, sample data and code in one call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PUSH = OpenApiExample("To a topic of your own", value={"topic": "orders"}, reque
 
 
 class QuickstartIn(StrictSerializer):
-    """Both may be left out: the topic is `orders`, the user `quickstart`, or with a number where that is taken."""
+    """Both may be left out: the topic is `orders`, the user `quickstart`, or with a number if that is taken."""
 
     topic = Text(
         required=False,
@@ -43,7 +43,7 @@ class CodeOut(serializers.Serializer):
 
 
 class QuickstartOut(serializers.Serializer):
-    """Result of a quickstart. A repeated answer leaves `password` and `code` out."""
+    """Result of a quickstart. A repeated response leaves `password` and `code` out."""
 
     topic = serializers.CharField()
     is_topic_new = serializers.BooleanField(help_text="False for a topic that was there.")
@@ -75,9 +75,9 @@ class Quickstart(ApiView):
         examples=(EXAMPLE,),
     )
     def post(self, request: Request, instance_id: str) -> Response:
-        """Make everything that a first message takes.
+        """Create everything that a first message needs.
 
-        A topic, a user that may produce and consume, its password, sample data for a minute, and code. Also takes the
+        A topic, a user that may produce and consume, its password, sample data for a minute, and code. Also needs the
         scopes `users:write`, `acls:write` and `messages:write`.
         """
         instance = access.instance(self.actor, instance_id)
@@ -102,13 +102,13 @@ class Quickstart(ApiView):
 
 
 class PushIn(StrictSerializer):
-    """Topic that the demo client sends to; without it `orders`."""
+    """The topic to which the demo client sends; `orders` by default."""
 
     topic = Text(required=False, max_length=TOPIC_CHARS_MAX)
 
 
 class PushOut(serializers.Serializer):
-    """The demo client, its quota, and about when the quota is gone again."""
+    """The demo client, its quota, and the approximate end of the quota."""
 
     client_id = serializers.CharField()
     limit_bytes_per_s = serializers.IntegerField()
@@ -122,11 +122,11 @@ class PushLimit(ApiView):
         "push_instance_limit", Scope.QUOTAS_WRITE, body=PushIn, returns=PushOut, errors=(409, 503), examples=(PUSH,)
     )
     def post(self, request: Request, instance_id: str) -> Response:
-        """See a limit at work.
+        """Demonstrate a limit.
 
-        Sets a quota for a demo client, sends three times as much for some seconds, and takes the quota back.
-        `throughput` and "Why am I slow?" name the rule meanwhile. About 2 MB are stored; they are on no bill. Also
-        takes the scope `messages:write`.
+        Sets a quota for a demo client, sends three times as much for some seconds, and removes the quota. `throughput`
+        and "Why am I slow?" name the rule meanwhile. About 2 MB are stored; they are not billed. Also needs the scope
+        `messages:write`.
         """
         instance = access.instance(self.actor, instance_id)
         pushed = services.push_limit(acting=self.actor, instance=instance, dry_run=self.dry_run, **self.body)

@@ -1,4 +1,4 @@
-"""Certificates of a route: its own, the authorities of its clients, and what of theirs is revoked."""
+"""REST API of a route's certificates: its own, its clients' authorities, and its revocation list."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _removes(name: str) -> Declare:
 
 
 class _OfRoute(ApiView):
-    """A part of a route that is set and removed as a whole."""
+    """Base of the parts of a route that are set and removed as a whole."""
 
     tag = "Instances"
 
@@ -50,45 +50,45 @@ class _OfRoute(ApiView):
 class RouteClientCa(_OfRoute):
     @_sets("set_route_client_ca", s.ClientCaIn, also=((202, s.RouteOut),))
     def put(self, request: Request, instance_id: str, name: str) -> Response:
-        """Say which authorities sign the certificates of a route's clients (security mtls).
+        """Set the authorities of the certificates of a route's clients (security mtls).
 
-        In force within a second: 202, with the operation in `Location`. Connections by certificates of others are
-        closed.
+        In force within a second: 202, with the operation in `Location`. Connections with certificates of other
+        authorities are closed.
         """
         return self.put_it(instance_id, name, services.set_client_ca)
 
     @_removes("remove_route_client_ca")
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
-        """Trust no authority any more: all connections of the route are closed, and none is admitted."""
+        """Remove all authorities: all connections of the route are closed, and none is accepted."""
         return self.remove_it(instance_id, name, services.remove_client_ca)
 
 
 class RouteRevocationList(_OfRoute):
     @_sets("set_route_revocation_list", s.RevocationListIn, also=((202, s.RouteOut),))
     def put(self, request: Request, instance_id: str, name: str) -> Response:
-        """Replace the list of certificates that may not come in any more.
+        """Replace the certificate revocation list.
 
-        In force within a second: 202, with the operation in `Location`. Connections by certificates on it are closed.
-        A list whose next update is overdue goes on being in force.
+        In force within a second: 202, with the operation in `Location`. Connections with certificates on it are closed.
+        A list whose next update is overdue stays in force.
         """
         return self.put_it(instance_id, name, services.set_revocation_list)
 
     @_removes("remove_route_revocation_list")
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
-        """Revoke nothing any more."""
+        """Remove the certificate revocation list."""
         return self.remove_it(instance_id, name, services.remove_revocation_list)
 
 
 class RouteCertificate(_OfRoute):
     @_sets("set_route_certificate", s.RouteCertificateIn, status=202)
     def put(self, request: Request, instance_id: str, name: str) -> Response:
-        """Show clients of a route a certificate of your own instead of one of this installation's authority.
+        """Set the server certificate of a route, instead of one of this installation's authority.
 
-        In force within a second, for connections that begin then. The private key is kept encrypted and never shown.
+        In force within a second, for new connections. The private key is stored encrypted and never shown.
         """
         return self.put_it(instance_id, name, services.set_certificate)
 
     @_removes("remove_route_certificate")
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
-        """Go back to certificates of this installation's authority."""
+        """Remove the server certificate: certificates of this installation's authority are used again."""
         return self.remove_it(instance_id, name, services.remove_certificate)

@@ -1,4 +1,4 @@
-"""Routes of an instance: the ways in."""
+"""REST API of the routes of an instance."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class RouteCollection(ApiView):
 
     @endpoint("list_routes", Scope.INSTANCES_READ, page=s.RouteOut)
     def get(self, request: Request, instance_id: str) -> Response:
-        """List the ways into an instance, the first one first."""
+        """List the routes of an instance, the first one first."""
         return self.page(selectors.route_list(access.instance(self.actor, instance_id)), s.RouteOut, order=("id",))
 
     @endpoint("create_route", Scope.INSTANCES_WRITE, body=s.RouteIn, returns=s.RouteOut, status=202, errors=(409,))
     def post(self, request: Request, instance_id: str) -> Response:
-        """Open one more way into an instance.
+        """Create a route of an instance.
 
-        Answers with the operation in `Location`; the route has its addresses when that has succeeded.
+        Returns the operation in `Location`; the route has its addresses when that has succeeded.
         """
         instance = access.instance(self.actor, instance_id, lock=True)
         route, operation = services.create_route(
@@ -39,7 +39,7 @@ class RouteResource(ApiView):
 
     @endpoint("get_route", Scope.INSTANCES_READ, returns=s.RouteOut)
     def get(self, request: Request, instance_id: str, name: str) -> Response:
-        """Read a way into an instance."""
+        """Read a route of an instance."""
         route = access.route(access.instance(self.actor, instance_id), name)
         return self.one(route, s.RouteOut, etag=route.etag)
 
@@ -53,10 +53,10 @@ class RouteResource(ApiView):
         errors=(409,),
     )
     def patch(self, request: Request, instance_id: str, name: str) -> Response:
-        """Change who may come in and how.
+        """Change the access rules and the security of a route.
 
-        In force within a second: 202, with the operation in `Location`. Connections that another list does not admit
-        are closed, and all of them when the security changes.
+        In force within a second: 202, with the operation in `Location`. Connections that a new list does not admit are
+        closed, and all of them when the security changes.
         """
         instance = access.instance(self.actor, instance_id, lock=True)
         route = access.route(instance, name)
@@ -69,7 +69,7 @@ class RouteResource(ApiView):
 
     @endpoint("delete_route", Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202, match=True, errors=(409,))
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
-        """Close a way into an instance, and every connection that came by it. The last one stays."""
+        """Delete a route of an instance, and close its connections. The last route cannot be deleted."""
         instance = access.instance(self.actor, instance_id, lock=True)
         route = access.route(instance, name)
         self.require_match(route.etag)

@@ -1,4 +1,4 @@
-"""What instance and operation endpoints take and give. 1 MB = 10^6 bytes, 1 GB = 10^9 bytes."""
+"""Requests and responses of instance and operation endpoints. 1 MB = 10^6 bytes, 1 GB = 10^9 bytes."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ REASONS = [reason.value for reason in Reason]
 
 
 class SettingsIn(StrictSerializer):
-    """What a tenant may choose about topics made without saying more, resources without access rules, limits over
-    brokers, and storage.
+    """Settings of an instance: defaults of new topics, resources without access rules, limits over brokers, and
+    storage.
     """
 
     auto_create_topics = Flag(required=False, help_text="Create a topic when a client first produces to it.")
@@ -136,7 +136,7 @@ class RouteAddressOut(serializers.Serializer):
 
 
 class CertificateOut(serializers.Serializer):
-    """A route's own certificate; its key is shown nowhere."""
+    """A route's own certificate; its key is never shown."""
 
     subject = serializers.CharField()
     issuer = serializers.CharField()
@@ -147,7 +147,7 @@ class CertificateOut(serializers.Serializer):
 
 
 class ClientCaOut(serializers.Serializer):
-    """Authorities that sign certificates of clients."""
+    """Authorities of client certificates."""
 
     subjects = serializers.ListField(child=serializers.CharField())
     not_after = serializers.DateTimeField(help_text="The earliest end among them.")
@@ -155,7 +155,7 @@ class ClientCaOut(serializers.Serializer):
 
 
 class RevocationOut(serializers.Serializer):
-    """What of the clients' certificates is revoked."""
+    """The revoked client certificates."""
 
     crl_number = serializers.IntegerField(allow_null=True, help_text="null: lists of several authorities.")
     this_update = serializers.DateTimeField()
@@ -166,7 +166,7 @@ class RevocationOut(serializers.Serializer):
 
 
 class RouteOut(serializers.Serializer):
-    """One way into the instance."""
+    """One route of the instance."""
 
     name = serializers.CharField()
     security = serializers.ChoiceField(choices=SECURITIES)
@@ -207,7 +207,7 @@ class InstanceWarningOut(serializers.Serializer):
 
 
 class InstanceOut(serializers.Serializer):
-    """An instance. While it is made, `status.phase` follows its operation."""
+    """An instance. While it is created, `status.phase` follows its operation."""
 
     id = serializers.CharField()
     name = serializers.CharField()
@@ -232,7 +232,7 @@ class InstanceOut(serializers.Serializer):
 
 
 def _shown(instance: Instance) -> dict[str, Any]:
-    """The shape of `InstanceOut` out of a row."""
+    """Returns the content of `InstanceOut` for a row."""
     return {
         "id": instance.pk,
         "name": instance.name,
@@ -299,7 +299,7 @@ class Cidrs(serializers.ListField):
 
 
 class RoutePatch(StrictSerializer):
-    """What to change; what is not given stays."""
+    """The fields to change; fields that are not given stay."""
 
     security = Choice(required=False, choices=SECURITIES)
     allow_list = Cidrs(help_text="From where clients may connect; empty allows every address.")
@@ -328,38 +328,38 @@ class RoutePatch(StrictSerializer):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """A host that is null is kept as none."""
+        """Stores a host that is null as an empty string."""
         return {name: "" if name == "advertised_host" and value is None else value for name, value in attrs.items()}
 
 
 class RouteIn(RoutePatch):
-    """One more way into an instance."""
+    """A new route of an instance."""
 
     name = RouteNameField(help_text="Unique in the instance; it cannot be changed.")
     security = Choice(choices=SECURITIES)
 
 
 class ClientCaIn(StrictSerializer):
-    """Certificates of authorities, one behind the other."""
+    """Certificates of authorities, concatenated."""
 
     ca_pem = Text(max_length=CLIENT_CA_BYTES_MAX)
 
 
 class RevocationListIn(StrictSerializer):
-    """A list of revoked certificates, or one of each authority, one behind the other."""
+    """A list of revoked certificates, or one of each authority, concatenated."""
 
     crl_pem = Text(max_length=REVOCATION_LIST_BYTES_MAX)
 
 
 class RouteCertificateIn(StrictSerializer):
-    """A certificate for servers, those between it and its authority behind it, and its key."""
+    """A server certificate, followed by the intermediate certificates, and its key."""
 
     certificate_pem = Text(max_length=SERVER_CHAIN_BYTES_MAX)
     private_key_pem = Text(max_length=PRIVATE_KEY_BYTES_MAX, help_text="Without a password; RSA or EC.")
 
 
 class InstanceIn(StrictSerializer):
-    """What to buy. Without a plan the smallest that holds the sizes; without sizes what the plan includes."""
+    """The instance to create. Without a plan the smallest one that holds the sizes; without sizes those of the plan."""
 
     name = NameField(help_text="Unique among your instances; it can be changed.")
     plan = Text(required=False, max_length=32, help_text="Code of a plan, from /plans.")
@@ -377,7 +377,7 @@ class InstanceIn(StrictSerializer):
 
 
 class InstancePatch(StrictSerializer):
-    """What to change; what is not given stays."""
+    """The fields to change; fields that are not given stay."""
 
     name = NameField(required=False)
     plan = Text(required=False, max_length=32)
@@ -418,7 +418,7 @@ class PlannedInstanceOut(serializers.Serializer):
 
 
 class OperationOut(serializers.ModelSerializer[Operation]):
-    """A slow call. Ask again until `state` is succeeded or failed; after a dry run there is nothing to ask for."""
+    """A long-running call. Poll until `state` is succeeded or failed; after a dry run there is nothing to poll."""
 
     id = serializers.CharField(allow_null=True, help_text="Null in a dry run.")
     resource_id = serializers.CharField(
@@ -439,11 +439,13 @@ class OperationOut(serializers.ModelSerializer[Operation]):
         )  # fmt: skip
 
     def to_representation(self, operation: Operation) -> dict[str, Any]:
-        """What a dry run rolls back has no address: its ids are left out, and what would be is shown."""
+        """Returns the operation; a dry run is rolled back, so its ids are left out, and the planned
+        instance is shown.
+        """
         shown = super().to_representation(operation)
         if not self.context["view"].dry_run:
             return {**shown, "planned": None}
-        creates_instance = operation.generation == 1  # each later operation asks for a later generation
+        creates_instance = operation.generation == 1  # each later operation has a later generation
         return {**shown, "id": None, "resource_id": None if creates_instance else operation.resource_id}
 
 

@@ -1,4 +1,4 @@
-"""What an instance stores, by topic, and when it is full."""
+"""REST API of the storage of an instance, by topic, and of its forecast."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tenants.choices import Scope
 
 
 class ForecastOut(serializers.Serializer):
-    """If it goes on as in the last hours."""
+    """The forecast if storage continues to grow as in the last hours."""
 
     state = serializers.ChoiceField(
         choices=[state.value for state in FillState],
@@ -29,11 +29,11 @@ class ForecastOut(serializers.Serializer):
 
 
 class StorageOut(serializers.Serializer):
-    """What counts: each partition's log at its leader, once for each replica it shall have.
+    """The counted storage: each partition's log at its leader, once for each of its replicas.
 
-    Committed offsets and transaction state are not in it: they have limits of their own (`/limits`), and what is
-    written of them is charged to the bandwidth. Neither are files of deleted records and topics, which wait for a
-    minute before they are removed.
+    Committed offsets and transaction state are not included: they have limits of their own (`/limits`), and writing
+    them counts as bandwidth. Files of deleted records and topics, which are removed after a minute, are not included
+    either.
     """
 
     bought_bytes = serializers.IntegerField()
@@ -63,7 +63,7 @@ class Storage(ApiView):
 
     @endpoint("get_storage", Scope.USAGE_READ, returns=StorageOut, errors=(409, 503))
     def get(self, request: Request, instance_id: str) -> Response:
-        """What is stored of what was bought, and when it is full."""
+        """Read the used storage, the bought storage, and the forecast of when it is full."""
         instance = access.instance(self.actor, instance_id)
         result = storage.storage_of(instance)
         shown = {
@@ -89,7 +89,7 @@ class StorageTopics(ApiView):
         errors=(409, 503),
     )
     def get(self, request: Request, instance_id: str) -> Response:
-        """What each topic stores, by name."""
+        """List the storage of each topic, by name."""
         instance = access.instance(self.actor, instance_id)
         topics = storage.topics_of(storage.storage_of(instance), contains=self.query.get("contains", ""))
         return self.page_items(topics, TopicStorageOut, key=lambda topic: topic.name)

@@ -1,4 +1,4 @@
-"""Producers and consumers of a topic."""
+"""REST API of the producers and consumers of a topic."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TopicGroupShareOut(serializers.Serializer):
 
 
 class TopicConsumerOut(TopicProducerOut):
-    """A user and client id that consumed from the topic since the brokers' start, or that a group gave partitions."""
+    """A user and client id that consumed from the topic since the brokers' start, or that has partitions by a group."""
 
     user = serializers.CharField(
         allow_blank=True,

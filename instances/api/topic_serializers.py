@@ -1,4 +1,4 @@
-"""What topic endpoints take and give."""
+"""Requests and responses of topic endpoints."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Addresses(serializers.ListField):
 
 
 class AllowListIn(StrictSerializer):
-    """From where a topic may be used; an empty list allows every address."""
+    """The addresses from which a topic may be used; an empty list allows every address."""
 
     produce = Addresses(required=False)
     consume = Addresses(required=False)
@@ -82,7 +82,7 @@ class AllowListIn(StrictSerializer):
 
 
 class TopicPatch(StrictSerializer):
-    """What to change; what is not given stays."""
+    """The fields to change; fields that are not given stay."""
 
     partitions = Integer(
         required=False, min_value=1, max_value=PARTITIONS_PER_TOPIC_MAX, help_text="The total; it only grows."
@@ -164,7 +164,7 @@ class TopicItemOut(serializers.Serializer):
 
 
 class TopicTotalsOut(serializers.Serializer):
-    """Sums over all topics that match; null where a part is not known."""
+    """Sums over all topics that match; null if a part is not known."""
 
     topics = serializers.IntegerField()
     partitions = serializers.IntegerField()

@@ -1,4 +1,6 @@
-"""Topics of an instance, through the data plane's own admin client: the same checks as for any Kafka admin client."""
+"""REST API of the topics of an instance, through the data plane's admin client: the same checks as for any Kafka admin
+client.
+"""
 
 from __future__ import annotations
 
@@ -82,12 +84,12 @@ class TopicResource(ApiView):
         errors=DATA_PLANE_ERRORS,
     )
     def patch(self, request: Request, instance_id: str, name: str) -> Response:
-        """Add partitions, change the configuration, or say from which addresses it may be used."""
+        """Add partitions, change the configuration, or change the address lists of a topic."""
         instance = access.instance(self.actor, instance_id)
         services.hold_topic(instance, name)
         before = selectors.topic_detail(instance, name)
         self.require_match(before.etag)
-        if "allow_list" in self.body:  # first: it is rolled back where the brokers refuse the rest
+        if "allow_list" in self.body:  # first: it is rolled back if the brokers refuse the rest
             lists = self.body["allow_list"]
             services.set_allow_list(
                 acting=self.actor,
@@ -108,9 +110,10 @@ class TopicResource(ApiView):
             )
         try:
             after = selectors.topic_detail(instance, name)
-        except (NotFound, Unavailable):  # what is done stays done; without an ETag, for this is not what was read
+        except (NotFound, Unavailable):  # what is done stays done; without an ETag, because this is not what was read
             return self.one(_changed(before, self.body), s.TopicOut)
-        if self.dry_run:  # the brokers still show the topic as it is; the address lists are read inside the transaction
+        # In a dry run the brokers still return the previous topic; the address lists are read inside the transaction.
+        if self.dry_run:
             return self.one(_changed(after, {**self.body, "allow_list": {}}), s.TopicOut)
         return self.one(after, s.TopicOut, etag=after.etag)
 
@@ -124,7 +127,7 @@ class TopicResource(ApiView):
     )
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
         """Delete a topic. It is hidden from clients within about a second, and can be restored for some days; until
-        then its name is taken and it counts as storage. With `for_good` it is gone at once.
+        then its name is taken and it counts as storage. With `for_good` it is deleted permanently and immediately.
         """
         instance = access.instance(self.actor, instance_id)
         services.hold_topic(instance, name)
@@ -171,7 +174,9 @@ class TopicClone(ApiView):
 
 
 def _made(instance: Instance, wanted: Mapping[str, Any]) -> TopicView:
-    """The topic as the brokers show it. One that does not know it yet, or has no time, does not undo what is done."""
+    """Returns the topic as the brokers report it, or as planned if they do not know it yet or do not answer: the
+    creation is not undone.
+    """
     try:
         return selectors.topic_detail(instance, str(wanted["name"]))
     except (NotFound, Unavailable):
@@ -179,7 +184,7 @@ def _made(instance: Instance, wanted: Mapping[str, Any]) -> TopicView:
 
 
 def _changed(before: TopicView, wanted: Mapping[str, Any]) -> TopicView:
-    """The topic as it was and was asked to become."""
+    """Returns the topic with the requested changes."""
     count = max(before.partition_count, wanted.get("partitions", 0))
     more = range(before.partition_count, count)
     lists = wanted.get("allow_list", {})
@@ -201,12 +206,12 @@ def _changed(before: TopicView, wanted: Mapping[str, Any]) -> TopicView:
 
 
 def _stays(entry: ConfigEntry, wanted: Mapping[str, str | None]) -> bool:
-    """Whether a config is at its default already and is asked to be."""
+    """True if a config has its default value and is requested to be reset."""
     return entry.is_default and wanted[entry.name] is None
 
 
 def _planned(settings: dict[str, int], wanted: Mapping[str, Any]) -> TopicView:
-    """The topic as it was asked for: what a dry run would have made."""
+    """Returns the requested topic: what a dry run would have created."""
     count = int(str(wanted.get("partitions") or settings["default_partitions"]))
     return TopicView(
         name=str(wanted["name"]),

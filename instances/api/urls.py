@@ -1,4 +1,4 @@
-"""Routes under /api/v1/ of this app."""
+"""Routes of this app under /api/v1/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What endpoints of users and access rules take and give."""
+"""Requests and responses of endpoints of users and access rules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REASONS = (
 )  # fmt: skip
 
 
-# --- users, asked -----------------------------------------------------------------------------------------------------
+# --- requests: users --------------------------------------------------------------------------------------------------
 
 
 class UserQuery(PageQuery):
@@ -34,7 +34,7 @@ class UserQuery(PageQuery):
 
 
 class UserIn(StrictSerializer):
-    """A user to create. Without `superuser` it may do what access rules say; `rights` creates some for it."""
+    """A user to create. Without `superuser` access rules decide what it may do; `rights` creates some for it."""
 
     name = Text(max_length=USER_NAME_BYTES_MAX, help_text="Printable characters; what a client signs in as.")
     superuser = Flag(required=False, default=False, help_text="Full access: everything in this instance.")
@@ -49,18 +49,18 @@ class UserIn(StrictSerializer):
 
 
 class UserPatch(StrictSerializer):
-    """What to change; what is not given stays."""
+    """The fields to change; fields that are not given stay."""
 
     superuser = Flag(required=False)
     disabled = Flag(required=False, help_text="It may not sign in, and its connections end within a second.")
     expires_at = Instant(required=False, allow_null=True, help_text="null: never.")
 
 
-# --- users, answered --------------------------------------------------------------------------------------------------
+# --- responses: users -------------------------------------------------------------------------------------------------
 
 
 class SecretOut(serializers.Serializer):
-    """A password of a user, without the password."""
+    """A password of a user, without the password itself."""
 
     id = serializers.CharField()
     created_at = serializers.DateTimeField()
@@ -81,7 +81,7 @@ class SecretOut(serializers.Serializer):
 
 
 class UserOut(serializers.Serializer):
-    """A user of an instance, with whom Kafka clients sign in."""
+    """A user of an instance, as whom Kafka clients sign in."""
 
     name = serializers.CharField()
     state = serializers.ChoiceField(choices=STATES, help_text="Whether it may sign in.")
@@ -120,7 +120,7 @@ class UserPageOut(serializers.Serializer):
 
 
 class SecretMadeOut(serializers.Serializer):
-    """A password, this once: a repeated answer and every later reading leave it out."""
+    """A password, shown once: a repeated response and every later read leave it out."""
 
     id = serializers.CharField()
     password = serializers.CharField(allow_null=True, help_text="Null in a dry run and in a repeated answer.")
@@ -140,7 +140,7 @@ class UserMadeOut(UserOut):
 
 
 class AclIn(StrictSerializer):
-    """Who may, or may not, do what to which resource, from where."""
+    """An access rule: who may, or may not, do what to which resource, from where."""
 
     principal = Text(max_length=PRINCIPAL_CHARS_MAX, help_text="`User:alice`, or `User:*` for everybody.")
     host = Text(max_length=HOST_CHARS_MAX, required=False, default=words.WILDCARD, help_text="One IP address, or `*`.")
@@ -160,7 +160,7 @@ class AclIn(StrictSerializer):
 
 
 class _FilterQuery(StrictSerializer):
-    """Rules that have all of what is given."""
+    """A filter; rules match if they have all given values."""
 
     principal = Text(required=False, max_length=PRINCIPAL_CHARS_MAX)
     host = Text(required=False, max_length=HOST_CHARS_MAX)
@@ -179,7 +179,7 @@ class AclQuery(_FilterQuery):
 
 
 class AclDeletion(_FilterQuery):
-    """What is deleted: every rule that has all of what is given, so all seven name one. At least one is needed."""
+    """The rules to delete: every rule with all given values, so all seven name one rule. At least one is needed."""
 
     pattern_type = Choice(required=False, choices=words.PATTERN_TYPES)
 
@@ -201,7 +201,7 @@ class AclsDeletedOut(serializers.Serializer):
 
 
 class AccessQuery(StrictSerializer):
-    """May this principal do this, connected from this host?"""
+    """A query whether this principal may do this, connected from this host."""
 
     principal = Text(max_length=PRINCIPAL_CHARS_MAX, help_text="`User:alice`.")
     operation = Choice(choices=tuple(word for word in words.OPERATIONS if word != words.ALL))

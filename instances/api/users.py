@@ -1,4 +1,4 @@
-"""Users of an instance and their passwords, through the data plane's own admin client."""
+"""REST API of the users of an instance and their passwords, through the data plane's admin client."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class UserCollection(ApiView):
         """Create a user.
 
         With `rights` it gets access rules in the same call; without, and without `superuser`, it may do nothing in a
-        closed instance until it has some. The answer holds its password, once: a repeated answer (Idempotency-Key) and
-        every later reading leave it out, and nothing stores it.
+        closed instance until it has some. The response holds its password, once: a repeated response (Idempotency-Key)
+        and every later read leave it out, and it is not stored.
         """
         instance = access.instance(self.actor, instance_id)
         wanted = {**self.body, "rights": Preset(self.body["rights"])}
@@ -80,9 +80,9 @@ class UserResource(ApiView):
         "update_user", Scope.USERS_WRITE, body=s.UserPatch, returns=s.UserOut, match=True, errors=DATA_PLANE_ERRORS
     )
     def patch(self, request: Request, instance_id: str, name: str) -> Response:
-        """Give or take full access, disable or enable a user, or let it expire.
+        """Grant or revoke full access, disable or enable a user, or set its expiry.
 
-        In force within a second: who is disabled or expired is disconnected.
+        In force within a second: a disabled or expired user is disconnected.
         """
         instance = access.instance(self.actor, instance_id)
         self._require_match(instance, name)
@@ -102,7 +102,8 @@ class UserResource(ApiView):
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
         """Delete a user.
 
-        Its connections end within a second. Access rules and quotas that name it stay, for one of the same name.
+        Its connections end within a second. Access rules and quotas that name it stay, for a later user of the same
+        name.
         """
         instance = access.instance(self.actor, instance_id)
         self._require_match(instance, name)
@@ -127,9 +128,10 @@ class SecretCollection(ApiView):
         errors=DATA_PLANE_ERRORS,
     )
     def post(self, request: Request, instance_id: str, name: str) -> Response:
-        """Give a user a second password.
+        """Add a second password of a user.
 
-        Both work, so that its clients can change over one by one; then delete the old one. It is in this answer alone.
+        Both work, so that its clients can change over one by one; then delete the old one. The password is in this
+        response only.
         """
         instance = access.instance(self.actor, instance_id)
         secret = services.add_secret(acting=self.actor, instance=instance, name=name, dry_run=self.dry_run)
@@ -143,7 +145,8 @@ class SecretResource(ApiView):
     def delete(self, request: Request, instance_id: str, name: str, secret_id: str) -> Response:
         """Delete a password of a user.
 
-        Connections that were opened with it end within a second. The only one is deleted of a disabled user alone.
+        Connections that were opened with it end within a second. The only password can be deleted only of a disabled
+        user.
         """
         instance = access.instance(self.actor, instance_id)
         services.remove_secret(
@@ -153,5 +156,5 @@ class SecretResource(ApiView):
 
 
 def _shown(secret: NewSecret, *, dry_run: bool) -> dict[str, Any]:
-    """After a dry run nothing has this password."""
+    """Returns the password; None after a dry run, in which it was not set."""
     return {"id": secret.id, "password": None if dry_run else secret.password, "mechanisms": MECHANISMS}

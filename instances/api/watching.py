@@ -1,4 +1,4 @@
-"""What flows through an instance, who waits, and what happened to it."""
+"""REST API of an instance's traffic, throttling and events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SilentOut(serializers.Serializer):
 
 
 class RuleOut(serializers.Serializer):
-    """The rule that makes a client wait."""
+    """The rule that throttles a client."""
 
     kind = serializers.CharField(
         help_text="`client_quota`, `topic_quota`, `instance_bandwidth`, `request_time`, `change_rate`,"
@@ -110,7 +110,9 @@ class FlowOut(serializers.Serializer):
 
 
 class ThroughputOut(serializers.Serializer):
-    """Bought, wanted and in use, by broker, and who is delayed by which rule. `in_use` is of the last full second."""
+    """Bought, wanted and used bandwidth, by broker, with the throttled clients and their rules. `in_use` is of the last
+    full second.
+    """
 
     now_ms = serializers.IntegerField()
     policy = serializers.CharField(
@@ -145,8 +147,8 @@ class UnknownOut(serializers.Serializer):
 
 
 class TrafficOut(serializers.Serializer):
-    """Bytes per second. A second without a point is zero; `unknown` has the spans in which a broker's part is not in
-    the points, because it did not run or did not answer. After `alive_since_ms` there is none.
+    """Bytes per second. A second without a point is zero; `unknown` has the spans in which a broker's part is missing
+    in the points, because it did not run or did not answer. After `alive_since_ms` there is none.
     """
 
     now_ms = serializers.IntegerField()
@@ -158,7 +160,7 @@ class TrafficOut(serializers.Serializer):
 
 
 class ThrottlesQuery(PageQuery):
-    """Which minutes: `[since, until)`, by default the last hour."""
+    """The minutes `[since, until)`, by default the last hour."""
 
     since = serializers.DateTimeField(required=False)
     until = serializers.DateTimeField(required=False)
@@ -195,7 +197,9 @@ class CauseOut(serializers.Serializer):
 
 
 class ThrottledMinuteOut(serializers.Serializer):
-    """A minute in which a broker held clients back, and the eight heaviest causes. Names are cut at 64 characters."""
+    """A minute in which a broker throttled clients, with the eight heaviest causes. Names are truncated to 64
+    characters.
+    """
 
     minute = serializers.DateTimeField()
     broker_id = serializers.IntegerField(source="broker_number")
@@ -217,7 +221,7 @@ class Throughput(ApiView):
 
     @endpoint("get_throughput", Scope.USAGE_READ, returns=ThroughputOut, errors=(409, 503))
     def get(self, request: Request, instance_id: str) -> Response:
-        """What is bought, what flows, and who waits for which rule."""
+        """Read the bought and the used bandwidth, and the throttled clients with their rules."""
         instance = access.instance(self.actor, instance_id)
         access.require_reachable(instance)
         result = selectors.throughput(instance)
@@ -251,7 +255,7 @@ class Metrics(ApiView):
 
     @endpoint("get_metrics", Scope.USAGE_READ, query=TrafficQuery, returns=TrafficOut, errors=(409, 503))
     def get(self, request: Request, instance_id: str) -> Response:
-        """Bytes per second of the last quarter of an hour."""
+        """Read bytes per second of the last quarter of an hour."""
         instance = access.instance(self.actor, instance_id)
         access.require_reachable(instance)
         seen = selectors.traffic(instance, since_ms=self.query.get("since_ms", 0))
@@ -269,7 +273,7 @@ class Metrics(ApiView):
 
 
 def _unknown(seen: Traffic, since_ms: int) -> list[dict[str, int]]:
-    """What lies between the spans that are known of each broker."""
+    """Returns the gaps between the known spans of each broker."""
     result = []
     for number, spans in sorted(seen.known_by_broker.items()):
         from_ms = since_ms
@@ -293,7 +297,7 @@ def _shared(number: int, flow: tuple[int, int], part: BrokerBandwidth | None) ->
 
 
 def _summed(bandwidth: Bandwidth, what: str) -> dict[str, int] | None:
-    """Of both directions over all brokers; None where a part of it is not known."""
+    """Returns the sum of each direction over all brokers; None if a part of it is not known."""
     parts = [part for part in bandwidth.brokers.values() if part is not None]
     if not bandwidth.is_known:
         return None
@@ -308,10 +312,10 @@ class Throttles(ApiView):
 
     @endpoint("list_throttles", Scope.USAGE_READ, query=ThrottlesQuery, page=ThrottledMinuteOut)
     def get(self, request: Request, instance_id: str) -> Response:
-        """What held clients back, minute by minute, latest first, for eight days.
+        """List the causes of throttling, minute by minute, latest first, for eight days.
 
-        A minute has one item for each broker that held somebody back, and another one where that broker restarted
-        within it. It appears some seconds after it began and is complete some seconds after its end.
+        A minute has one item for each broker that throttled a client, and another one if that broker restarted within
+        it. It appears some seconds after it began and is complete some seconds after its end.
         """
         instance = access.instance(self.actor, instance_id)
         rows = selectors.throttled_minutes(instance, since=self.query["since"], until=self.query["until"])
@@ -319,7 +323,7 @@ class Throttles(ApiView):
 
 
 def _require_observed(now_ms: int) -> None:
-    """Raise `Unavailable` where no broker said anything: zeros would look like silence of the clients."""
+    """Raises `Unavailable` if no broker answered: zeros would look like idle clients."""
     if not now_ms:
         raise Unavailable("No broker of this instance answers.", retry_after_s=1)
 
@@ -329,6 +333,6 @@ class Events(ApiView):
 
     @endpoint("list_instance_events", Scope.INSTANCES_READ, page=EventOut)
     def get(self, request: Request, instance_id: str) -> Response:
-        """What happened to the instance, its topics and quotas, latest first."""
+        """List the events of the instance, its topics and quotas, latest first."""
         instance = access.instance(self.actor, instance_id)
         return self.page(selectors.events(instance), EventOut, order=("-time", "-id"))

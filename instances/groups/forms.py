@@ -1,4 +1,4 @@
-"""Forms of consumer groups: they read what was typed; services and brokers decide."""
+"""Forms of consumer groups: they parse the input; services and brokers decide."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AIMS = (
 
 
 class ResetForm(forms.Form):
-    """Where a group's offsets shall go. Values that another aim takes are not looked at."""
+    """The new offsets of a group. Values of other targets are ignored."""
 
     to = forms.ChoiceField(label=_("Read on from"), choices=AIMS, widget=forms.RadioSelect, initial=Aim.EARLIEST.value)
     time = forms.DateTimeField(
@@ -75,7 +75,7 @@ class ResetForm(forms.Form):
 
     @property
     def target(self) -> Target:
-        """Where the offsets go, out of valid values."""
+        """Returns the target of the reset."""
         values = self.cleaned_data
         aim = Aim(values["to"])
         return Target(
@@ -87,13 +87,13 @@ class ResetForm(forms.Form):
 
     @property
     def wanted(self) -> list[tuple[str, list[int] | None]]:
-        """The chosen topic and partitions; empty for all."""
+        """Returns the chosen topic and partitions; empty for all."""
         topic = self.cleaned_data["topic"]
         return [(topic, self.cleaned_data["partitions"])] if topic else []
 
 
 class ForgetForm(forms.Form):
-    """The topic whose offsets are forgotten."""
+    """The topic whose offsets are deleted."""
 
     topic = forms.ChoiceField(label=_("Topic"))
 

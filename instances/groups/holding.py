@@ -1,4 +1,4 @@
-"""Open transactions that hold a group back: its consumers of committed records cannot read past their first offset."""
+"""Open transactions that block a group: its consumers of committed records cannot read past their first offset."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from instances.groups.selectors import Holder, PartitionLag
 from instances.limits import HELD_PARTITIONS_ASKED_MAX, HELD_SHOWN_MAX
 from instances.models import Instance
 
-# Transactions are this short in a stream that is well, and hold nobody for long.
+# Transactions in a healthy stream are shorter than this, and do not block for long.
 HELD_FROM_MS = 10_000
-# A group may stand before markers of earlier transactions, which are offsets without records.
+# A group may be positioned before markers of earlier transactions, which are offsets without records.
 MARKERS_BETWEEN_MAX = 10
 
 
 def held_by(instance: Instance, lines: Iterable[PartitionLag], *, now_ms: int | None = None) -> list[Holder]:
-    """Transactions that hold a group back, the longest open first. Leaders are asked for partitions in which the group
-    lags, those with the largest lag first.
+    """Returns the transactions that block a group, the longest open first. Leaders are queried for partitions in which
+    the group lags, those with the largest lag first.
     """
-    late = sorted((line for line in lines if line.lag), key=lambda line: -(line.lag or 0))[:HELD_PARTITIONS_ASKED_MAX]
+    late = sorted((partition for partition in lines if partition.lag), key=lambda partition: -(partition.lag or 0))[
+        :HELD_PARTITIONS_ASKED_MAX
+    ]
     if not late:
         return []
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    writers = transaction_admin_client.it.producers(instance.pk, [line.place for line in late])
+    writers = transaction_admin_client.it.producers(instance.pk, [partition.place for partition in late])
     first: dict[Partition, ProducerState] = {}
-    for line in late:
-        state = _first_open(writers.get(line.place, ()))
-        if state is not None and line.committed is not None and _stands_before(line.committed, state):
-            first[line.place] = state
+    for partition in late:
+        state = _first_open(writers.get(partition.place, ()))
+        if state is not None and partition.committed is not None and _stands_before(partition.committed, state):
+            first[partition.place] = state
     if not first:
         return []
     listed = transaction_admin_client.it.transactions(instance.pk).transactions
@@ -53,7 +55,7 @@ def held_by(instance: Instance, lines: Iterable[PartitionLag], *, now_ms: int | 
 
 
 def _first_open(states: Iterable[ProducerState]) -> ProducerState | None:
-    """The open transaction with the lowest offset: nothing behind it is read by consumers of committed records."""
+    """Returns the open transaction with the lowest offset: consumers of committed records read nothing after it."""
     return min(
         (state for state in states if state.started_at is not None),
         key=lambda state: state.started_at or 0,
@@ -62,5 +64,5 @@ def _first_open(states: Iterable[ProducerState]) -> ProducerState | None:
 
 
 def _stands_before(committed: int, state: ProducerState) -> bool:
-    """True if a group has read everything in front of the transaction, but for markers, and nothing of it."""
+    """True if a group has read everything before the transaction, except markers, and nothing of it."""
     return state.started_at is not None and 0 <= state.started_at - committed <= MARKERS_BETWEEN_MAX

@@ -1,7 +1,7 @@
-"""Consumer groups and transactions as instances needs them of the app above, as ports `brokers` plugs.
+"""Consumer groups and transactions of an instance as interfaces that `brokers` implements.
 
-Reads answer in part rather than not at all: what a broker did not say within the deadline is named in `silent` or in
-a group's `trouble`, and everything else is there. Writes raise what the Kafka error means (`tenants.errors`).
+Reads return a partial result instead of failing: brokers that did not answer in time are named in `silent` or in a
+group's `trouble`. Writes raise the error that corresponds to the Kafka error (`tenants.errors`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tenants.interfaces import Interface
 # A topic under the tenant's name, and a partition of it.
 Partition = tuple[str, int]
 
-# Where in a partition to look, beside an instant in milliseconds since 1970 (ListOffsets).
+# Positions in a partition, besides an instant in milliseconds since 1970 (ListOffsets).
 LATEST = -1
 EARLIEST = -2
 
@@ -32,7 +32,7 @@ DEAD = "Dead"
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
-    """A group as ListGroups tells it, with the broker that coordinates it."""
+    """A group as in ListGroups, with the broker that coordinates it."""
 
     id: str
     protocol_type: str
@@ -43,7 +43,7 @@ class GroupListing:
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupList:
-    """Every group of an instance; those of a silent broker are missing."""
+    """Every group of an instance; those of an unresponsive broker are missing."""
 
     groups: tuple[GroupListing, ...]
     silent: tuple[BrokerUnresponsive, ...]
@@ -64,7 +64,7 @@ class Member:
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group as DescribeGroups tells it. `protocol` is the assignor that the members agreed on."""
+    """A group as in DescribeGroups. `protocol` is the assignor that the members agreed on."""
 
     id: str
     state: str
@@ -77,7 +77,7 @@ class GroupDescription:
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """How far a group has read a partition: the offset of the next message."""
+    """The committed offset of a group in a partition: the offset of the next message."""
 
     topic: str
     partition: int
@@ -93,7 +93,7 @@ class Committed:
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSummary:
-    """One group: who is in it and how far it is. A part that is not known is None, and `trouble` says why."""
+    """Members and offsets of one group. A part that is not known is None, and `trouble` gives the reason."""
 
     description: GroupDescription | None
     offsets: tuple[Committed, ...] | None
@@ -101,40 +101,40 @@ class GroupSummary:
 
 
 class GroupAdminClient(Protocol):
-    """The admin client to consumer groups, as the instance's owner."""
+    """The admin client for consumer groups, acting as the instance's owner."""
 
     def groups(self, instance_id: str) -> GroupList:
-        """All groups, as of at most a moment ago."""
+        """Returns all groups, at most a moment old."""
         ...
 
     def describe(self, instance_id: str, ids: Sequence[str], *, fresh: bool = False) -> Mapping[str, GroupSummary]:
-        """The named groups; `fresh` asks the brokers even if somebody asked a moment ago. An unknown one is Dead."""
+        """Returns the named groups; `fresh` bypasses the cache. An unknown group is Dead."""
         ...
 
     def bounds(
         self, instance_id: str, places: Iterable[Partition], at: int = LATEST, *, fresh: bool = False
     ) -> Mapping[Partition, int]:
-        """The offset at an instant (ms since 1970), `EARLIEST` or `LATEST`, by partition.
+        """Returns the offset at an instant (ms since 1970), `EARLIEST` or `LATEST`, by partition.
 
-        Missing where it is not known or there is no such partition; -1 where no message is as young as the instant.
+        Missing if it is not known or the partition does not exist; -1 if no message is as young as the instant.
         """
         ...
 
     def commit(self, instance_id: str, group: str, offsets: Sequence[Committed]) -> Mapping[Partition, DomainError]:
-        """Write offsets of a group without members; returns the partitions refused, with what each refusal means.
+        """Commits offsets of a group without members; returns the refused partitions, with the error of each.
 
-        Raises `Conflict(group_not_empty)` when the group has members.
+        Raises `Conflict(group_not_empty)` if the group has members.
         """
         ...
 
     def delete_group(self, instance_id: str, group: str) -> None:
-        """Raises `NotFound`, or `Conflict(group_not_empty)`."""
+        """Deletes a group. Raises `NotFound`, or `Conflict(group_not_empty)`."""
         ...
 
     def delete_offsets(
         self, instance_id: str, group: str, places: Sequence[Partition]
     ) -> Mapping[Partition, DomainError]:
-        """Forget offsets; returns the partitions refused, with what each refusal means. Raises as `delete_group`."""
+        """Deletes offsets; returns the refused partitions, with the error of each. Raises as `delete_group`."""
         ...
 
 
@@ -143,7 +143,7 @@ class GroupAdminClient(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionListing:
-    """A transactional id as ListTransactions tells it."""
+    """A transactional id as in ListTransactions."""
 
     id: str
     producer_id: int
@@ -153,7 +153,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionList:
-    """Transactional ids of an instance; those of a silent broker are missing."""
+    """Transactional ids of an instance; those of an unresponsive broker are missing."""
 
     transactions: tuple[TransactionListing, ...]
     silent: tuple[BrokerUnresponsive, ...]
@@ -161,7 +161,7 @@ class TransactionList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDescription:
-    """A transactional id as DescribeTransactions tells it. `started_ms` is None where no transaction is open."""
+    """A transactional id as in DescribeTransactions. `started_ms` is None if no transaction is open."""
 
     id: str
     state: str
@@ -175,7 +175,7 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerState:
-    """A producer as a partition's leader knows it. `started_at` is its open transaction's first offset, or None."""
+    """The state of a producer at a partition's leader. `started_at` is its open transaction's first offset, or None."""
 
     topic: str
     partition: int
@@ -188,20 +188,22 @@ class ProducerState:
 
 
 class TransactionAdminClient(Protocol):
-    """The admin client to transactions, as the instance's owner."""
+    """The admin client for transactions, acting as the instance's owner."""
 
     def transactions(self, instance_id: str) -> TransactionList: ...
 
     def describe(self, instance_id: str, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
-        """The named ones whose coordinator answers; None where it says that there is no such id."""
+        """Returns the named ids whose coordinator answers; None if the id does not exist."""
         ...
 
     def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
-        """Who writes to partitions; missing where a leader does not answer."""
+        """Returns the producers of partitions; partitions whose leader does not answer are missing."""
         ...
 
     def abort(self, instance_id: str, transactional_id: str) -> None:
-        """Abort the open transaction of an id: its producer is fenced. Raises `OutcomeUnknown` where nobody says."""
+        """Aborts the open transaction of an id: its producer is fenced. Raises `OutcomeUnknown` if the result is
+        unknown.
+        """
         ...
 
 

@@ -1,4 +1,4 @@
-"""`manage.py agent --host NAME`: keep the broker processes of one host as they are wanted."""
+"""Runs the broker processes of one host as configured: `manage.py agent --host NAME`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from brokers.operations.seed import FIRST_HOST
 
 
 class Command(BaseCommand):
-    requires_system_checks = ()  # it serves no page: importing every view would only make it start later
+    requires_system_checks = ()  # no pages are served: importing every view would only delay the start
     help = "Start, watch, restart and stop the broker processes wanted on a host."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--host", default=FIRST_HOST, help="Name of the host, as the operator registered it.")
 
     def handle(self, *args: Any, host: str, **options: Any) -> None:
-        os.umask(0o077)  # settings, logs and pid files are for their owner alone
+        os.umask(0o077)  # settings, logs and pid files are readable by their owner only
         agent = Agent(
             host,
             standing_command_for=standing_engine_command,

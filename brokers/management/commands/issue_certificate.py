@@ -1,4 +1,4 @@
-"""`manage.py issue_certificate metrics NAME`: a certificate of the authority of the installation's own processes."""
+"""Issues a certificate of the authority of the internal processes: `manage.py issue_certificate metrics NAME`."""
 
 from __future__ import annotations
 

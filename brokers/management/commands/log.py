@@ -1,4 +1,4 @@
-"""`manage.py log dump|verify|recover DIRECTORY`: looks inside log directories.
+"""Inspects log directories: `manage.py log dump|verify|recover DIRECTORY`.
 
 The engine does it in a process of its own (`python -m brokers.engine.inspect`): the control plane imports no engine.
 """
@@ -18,7 +18,7 @@ MODULE = "brokers.engine.inspect"
 
 
 class Command(BaseCommand):
-    """Hands its arguments over and ends with the same exit code: 0 fine, 1 faults, 2 could not look."""
+    """Passes its arguments on and exits with the same exit code: 0 no faults, 1 faults, 2 not readable."""
 
     help = "Dump, verify or recover a partition's directory or a whole log directory; `log dump --help` says more."
     requires_system_checks: list[str] = []  # noqa: RUF012 (Django's own way to say it)
