@@ -309,7 +309,7 @@ class RefusedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSizes:
-    """Sizes of topics: `(bytes, messages)` at the leaders by topic; the partitions of an unresponsive broker are missing.
+    """Sizes of topics: `(bytes, messages)` at the leaders by topic, without the partitions of unresponsive brokers.
 
     `stored_bytes` are those of all replicas together, `stored_by_topic` the same of each topic, `hidden` of each
     deleted topic that may be restored.

@@ -20,9 +20,8 @@ def held_by(instance: Instance, lines: Iterable[PartitionLag], *, now_ms: int | 
     """Returns the transactions that block a group, the longest open first. Leaders are queried for partitions in which
     the group lags, those with the largest lag first.
     """
-    late = sorted((partition for partition in lines if partition.lag), key=lambda partition: -(partition.lag or 0))[
-        :HELD_PARTITIONS_ASKED_MAX
-    ]
+    lagging = (partition for partition in lines if partition.lag)
+    late = sorted(lagging, key=lambda partition: -(partition.lag or 0))[:HELD_PARTITIONS_ASKED_MAX]
     if not late:
         return []
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
