@@ -1,6 +1,7 @@
-"""What instances needs of the apps above it (brokers, billing), as interfaces they plug from `AppConfig.ready`.
+"""Interfaces of instances to the apps above it (brokers, billing), which plug them in `AppConfig.ready`.
 
-Apps lean one way, so the calls that must go up go through here: `interfaces.plan_catalogue.it(...)`.
+Dependencies between apps have one direction, so calls in the other direction go through here:
+`interfaces.plan_catalogue.it(...)`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTerms:
-    """What a plan includes and how far an instance may grow inside it."""
+    """The content of a plan, and the largest size of an instance within it."""
 
     code: str
     name: str
@@ -60,7 +61,7 @@ class PlanTerms:
 
 
 class PlanCatalogue(Protocol):
-    """Plugged by billing."""
+    """The plans; plugged by billing."""
 
     def __call__(
         self,
@@ -71,15 +72,17 @@ class PlanCatalogue(Protocol):
         held: str | None = None,
         currency: str | None = None,
     ) -> PlanTerms | None:
-        """The plan called `code`, if it is on sale or the one `held` by who asks; without a code the smallest on sale
-        that can hold what is asked for, or None. With a `currency` only plans that have a price in it are sold.
+        """Returns the plan with `code`, if it is on sale or `held` by the caller; without a code the smallest one on
+        sale that holds the requested size, or None. With a `currency` only plans with a price in it are on sale.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountNotice:
-    """Sentence about the account of a tenant, with the page it is about; no link for members who may not see that."""
+    """A sentence about the account of a tenant, with a link to its page; no link for members who may not
+    see the page.
+    """
 
     text: str
     link: str = ""
@@ -87,8 +90,8 @@ class AccountNotice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiringAlert:
-    """An alert rule of a tenant that fires. `kind` is the rule's, `text` says what was measured, in the reader's
-    language; `link` leads to the rule, and is empty for members who may not see it.
+    """A firing alert rule of a tenant. `kind` is the rule's, `text` is the measurement in the reader's language; `link`
+    leads to the rule, and is empty for members who may not see it.
     """
 
     instance_id: str
@@ -105,7 +108,7 @@ class FiringAlert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSummary:
-    """One partition as Metadata tells it; broker ids, `leader` -1 = none at the moment."""
+    """One partition as in Metadata; broker ids, `leader` -1 = none at the moment."""
 
     index: int
     leader: int
@@ -128,8 +131,8 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """One configuration value of a topic; `is_default` when nobody set it on the topic. `default` is what it would be
-    then, where brokers say so.
+    """One configuration value of a topic; `is_default` if it is not set on the topic. `default` is the value it would
+    then have, if brokers report it.
     """
 
     name: str
@@ -140,11 +143,10 @@ class ConfigEntry:
 
 
 class DataPlane(Protocol):
-    """The admin client: an admin client connected to the instance as its owner. The same checks as for any Kafka
-    client.
+    """The admin client, connected to the instance as its owner. The same checks as for any Kafka client.
 
-    All raise `tenants.errors.Unavailable` when no broker answers in time, and otherwise what the Kafka error means:
-    `NotFound`, `Conflict`, `Invalid`, `PermissionDenied`, `QuotaExceeded`.
+    All methods raise `tenants.errors.Unavailable` if no broker answers in time, and otherwise the error that
+    corresponds to the Kafka error: `NotFound`, `Conflict`, `Invalid`, `PermissionDenied`, `QuotaExceeded`.
     """
 
     def topics(self, instance_id: str) -> Sequence[TopicDescription]: ...
@@ -173,7 +175,7 @@ class DataPlane(Protocol):
     def delete_topic(self, instance_id: str, name: str) -> None: ...
 
     def delete_hidden_topic(self, instance_id: str, name: str) -> None:
-        """Delete a topic that its owner has deleted before and clients no longer see; one that is gone is fine."""
+        """Deletes a deleted topic that is hidden from clients; it may already be purged."""
         ...
 
 
@@ -183,7 +185,7 @@ class DataPlane(Protocol):
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerUnresponsive:
-    """A broker that did not answer, so that a sum without it is known to be partial."""
+    """A broker that did not answer; sums without it are partial."""
 
     broker_id: int
     reason: str
@@ -193,9 +195,10 @@ class BrokerUnresponsive:
 class Traffic:
     """Bytes per step summed over brokers. A point is `(start ms, produce bytes, consume bytes, longest delay ms)`.
 
-    Points exist only for steps with data; a step without one is zero where it is known of every broker (all since
-    `alive_since_ms`), else it is known in part, or not at all: `known_by_broker` has the spans `[from, to)` in ms of
-    which each broker's part is known. `by_broker` has the bytes of the last full step: broker id -> (produce, consume).
+    Points exist only for steps with data; a step without a point is zero if it is known of every broker (all since
+    `alive_since_ms`), otherwise it is partially known, or unknown: `known_by_broker` has the spans `[from, to)` in ms
+    of which each broker's part is known. `by_broker` has the bytes of the last full step: broker id -> (produce,
+    consume).
     """
 
     now_ms: int
@@ -209,10 +212,9 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttle:
-    """A rule and who waits for it on one broker. Limits are in the quota's own unit (`unit`), None where the rule has
-    none: `limit_per_s` is what this broker may admit, `whole_limit_per_s` what was bought or set for all brokers
-    together. Instants in ms since the epoch: the first of `bursts` began at `since_ms`, the latest at
-    `burst_since_ms`.
+    """A rule and the client that it throttles on one broker. Limits are in the quota's own unit (`unit`), None if the
+    rule has none: `limit_per_s` is the share of this broker, `whole_limit_per_s` the limit of all brokers together.
+    Instants in ms since the epoch: the first of `bursts` began at `since_ms`, the latest at `burst_since_ms`.
     """
 
     broker_id: int
@@ -242,14 +244,14 @@ class Throttle:
 
     @property
     def limit_bytes_per_s(self) -> float | None:
-        """The broker's limit where it is one of bytes."""
+        """The broker's limit if its unit is bytes."""
         return self.limit_per_s if self.unit == BYTES_PER_S else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttles:
-    """The ledger of an instance, longest mean delay first. `totals`: by broker and kind of rule, how many requests were
-    delayed or refused since the broker's start, and how long they waited in ms.
+    """The throttles of an instance, longest mean delay first. `totals`: by broker and kind of rule, the number of
+    requests delayed or refused since the broker's start, and their total delay in ms.
     """
 
     now_ms: int
@@ -260,8 +262,8 @@ class Throttles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """One direction of an instance's bandwidth on one broker, in bytes/s: what it may admit, what its clients wanted in
-    the last interval, and what they were given. `leaders`: partitions that it leads.
+    """One direction of an instance's bandwidth on one broker, in bytes/s: its share, the demand of its clients in the
+    last interval, and the admitted bytes. `leaders`: partitions that it leads.
     """
 
     leaders: int
@@ -272,9 +274,9 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerBandwidth:
-    """What one broker has of an instance's bandwidth, by which policy, and why it is so much: `static`,
-    `follows_demand`, `layout_changed`, `no_answer` or `not_reported`. `loop_used_ms` is time of its event loop that the
-    instance was charged; None: the broker does not say.
+    """One broker's share of an instance's bandwidth, with its policy and the reason: `static`, `follows_demand`,
+    `layout_changed`, `no_answer` or `not_reported`. `loop_used_ms` is time of its event loop charged to the instance;
+    None: the broker does not report it.
     """
 
     broker_id: int
@@ -287,7 +289,7 @@ class BrokerBandwidth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bandwidth:
-    """By broker; None of one that serves the instance and does not say."""
+    """Bandwidth by broker; None for a broker that serves the instance and does not answer."""
 
     brokers: Mapping[int, BrokerBandwidth | None]
 
@@ -298,7 +300,7 @@ class Bandwidth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedTopic:
-    """A topic that a client wanted to use into being lately, and why it could not be made."""
+    """A topic that a client recently tried to auto-create, and the reason why it could not be created."""
 
     name: str
     reason: str
@@ -307,7 +309,7 @@ class RefusedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSizes:
-    """By topic: `(bytes, messages)` as the leaders hold them; a silent broker's partitions are missing.
+    """Sizes of topics: `(bytes, messages)` at the leaders by topic, without the partitions of unresponsive brokers.
 
     `stored_bytes` are those of all replicas together, `stored_by_topic` the same of each topic, `hidden` of each
     deleted topic that may be restored.
@@ -323,10 +325,10 @@ class TopicSizes:
 
 
 class Observation(Protocol):
-    """What the brokers of an instance report on their admin ports; short timeouts, partial answers, never an error."""
+    """Reports of an instance's brokers on their admin ports; short timeouts, partial results, no errors."""
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:
-        """From an instant on; below 0: from so long before the brokers' now on."""
+        """Returns the traffic since an instant; below 0: since that long before the brokers' current time."""
         ...
 
     def throttles(self, instance_id: str) -> Throttles: ...
@@ -334,14 +336,14 @@ class Observation(Protocol):
     def bandwidth(self, instance_id: str) -> Bandwidth: ...
 
     def topic_sizes(self, instance_id: str, topic: str = "") -> TopicSizes:
-        """All topics, or one of them."""
+        """Returns the sizes of all topics, or one of them."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementForecast:
-    """Forecast for an instance that is to be placed: a sentence, and for programs `outcome` (`placed`, `forms_cluster`,
-    `waits`) with figures.
+    """Forecast of an instance's placement: a sentence, and in machine-readable form `outcome` (`placed`,
+    `forms_cluster`, `waits`) with figures.
     """
 
     fact: str
@@ -349,45 +351,45 @@ class PlacementForecast:
 
 
 class Capacity(Protocol):
-    """Room on the cluster that holds an instance."""
+    """Capacity of the cluster of an instance."""
 
     def reserve(self, instance: Instance, *, bandwidth_mb_s: int, storage_gb: int) -> None:
-        """Take the room for another size, in the caller's transaction; `Conflict(no_room)` when there is none."""
+        """Reserves the capacity for another size, in the caller's transaction; `Conflict(no_room)` if there is none."""
         ...
 
     def forecast(self, instance: Instance) -> PlacementForecast:
-        """Tells what would become of an instance that is to be placed, as things stand."""
+        """Returns the forecast of an instance's placement in the current state of the clusters."""
         ...
 
     def release_bandwidth(self, instance: Instance) -> None:
-        """Give back the bandwidth of an instance that is deleted; its storage is held until its files are gone."""
+        """Releases the bandwidth of a deleted instance; its storage is reserved until its files are deleted."""
         ...
 
 
 plan_catalogue: Interface[PlanCatalogue] = Interface("instances.interfaces.plan_catalogue")
-# (who looks): what is the matter with the tenant's account, such as an overdue invoice. Plugged by billing.
+# Takes the reader; returns notices about the tenant's account, such as an overdue invoice. Plugged by billing.
 account_notices: Interface[Callable[[Actor], Sequence[AccountNotice]]] = Interface(
     "instances.interfaces.account_notices"
 )
-# (who looks, an instance's id or "" for all): the alerts of the tenant that fire. Plugged by billing.
+# Takes the reader and an instance's id or "" for all; returns the tenant's firing alerts. Plugged by billing.
 firing_alerts: Interface[Callable[[Actor, str], Sequence[FiringAlert]]] = Interface(
     "instances.interfaces.firing_alerts"
 )
 data_plane: Interface[DataPlane] = Interface("instances.interfaces.data_plane")
 observation: Interface[Observation] = Interface("instances.interfaces.observation")
-# (instance id, topic, first offset to keep by partition): delete the records below, as the instance's owner. Returns
-# the partitions that refused, each with what the refusal means; `OutcomeUnknown` where nobody says whether it was done.
+# Takes (instance id, topic, first offset to keep by partition): deletes the records below, as the instance's owner.
+# Returns the partitions that refused, with the error of each; `OutcomeUnknown` if the result is unknown.
 delete_records: Interface[Callable[[str, str, Mapping[int, int]], Mapping[int, DomainError]]] = Interface(
     "instances.interfaces.delete_records"
 )
 capacity: Interface[Capacity] = Interface("instances.interfaces.capacity")
 # True if other machines may reach brokers.
 exposure: Interface[Callable[[], bool]] = Interface("instances.interfaces.exposure")
-# (instance id): bring the world in line with what is wanted, soon; losing the call is harmless (a sweep repairs it).
+# Takes the instance id: enqueues its reconciliation; losing the call is harmless (a sweep repairs it).
 reconcile: Interface[Callable[[str], Any]] = Interface("instances.interfaces.reconcile")
-# (instance id, topic, run): send sample data for a minute; losing the call is harmless.
+# Takes (instance id, topic, run): sends sample data for a minute; losing the call is harmless.
 stream_samples: Interface[Callable[[str, str, str], Any]] = Interface("instances.interfaces.stream_samples")
-# (instance id, topic, run): send beyond the demo client's quota, and take the quota back.
+# Takes (instance id, topic, run): sends above the demo client's quota, and removes the quota.
 push_limit: Interface[Callable[[str, str, str], Any]] = Interface("instances.interfaces.push_limit")
-# (instance id): tell brokers whose tokens they may take, soon; losing the call is harmless as well.
+# Takes the instance id: enqueues the publication of its OAuth configuration; losing the call is harmless.
 publish_oauth: Interface[Callable[[str], Any]] = Interface("instances.interfaces.publish_oauth")

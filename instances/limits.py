@@ -1,4 +1,4 @@
-"""The limits of instances and topics, each a named constant; those a tenant can run into are published at `/limits`."""
+"""Limits of instances and topics, as named constants; those that a tenant can reach are published at `/limits`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from instances.topics.limits import ALLOW_LIST_BYTES_MAX, PARTITIONS_PER_TOPIC_M
 from instances.users.limits import SECRETS_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_PER_INSTANCE_MAX
 from tenants.limits import Limit, register, take_long_bodies
 
-# The end of its address in the API.
+# The last part of its address in the API.
 REVOCATION_LIST = "revocation-list"
 MESSAGES = "messages"
 
@@ -35,13 +35,13 @@ NAME_PATTERN = rf"^[a-z](?:[a-z0-9-]{{0,{NAME_CHARS_MAX - 2}}}[a-z0-9])?$"
 BANDWIDTH_MB_S_MAX = 100_000
 STORAGE_GB_MAX = 1_000_000
 
-# With "shrink_retention", no record goes that is younger than the tenant's floor, in minutes.
+# With "shrink_retention", no record younger than the tenant's floor, in minutes, is deleted.
 RETENTION_MINUTES_MIN_DEFAULT = 60
 RETENTION_MINUTES_MAX = 525_600
-# Percent of the storage bought at which an instance grows that may. Growth that was refused is tried again so late.
+# Percent of the bought storage at which a growing instance grows. Refused growth is retried after this time.
 GROW_FROM_PERCENT = 90
 GROWTH_RETRIED_AFTER = timedelta(minutes=15)
-# Used bytes are sampled so often, and half a day of them is kept for the forecast of when the storage is full.
+# Interval of sampling used bytes; half a day of samples is kept for the forecast of when the storage is full.
 STORAGE_SAMPLE_EVERY_S = 120
 STORAGE_SAMPLES_MAX = 360
 STORAGE_TOPICS_PER_PAGE = 50
@@ -51,91 +51,92 @@ TOPIC_CONFIGS_MAX = 50
 CONFIG_VALUE_CHARS_MAX = 1_000
 RETENTION_HOURS_MAX = (2**63 - 1) // 3_600_000  # retention.ms is a long
 ALLOW_LIST_ENTRIES_MAX = 512
-ALLOW_LISTS_PER_INSTANCE_MAX = 10_000
 # Every broker reads all of them.
-# Changes of one topic, of one user and of the access rules wait for each other, but no web thread waits long behind a
-# broker that is slow.
+ALLOW_LISTS_PER_INSTANCE_MAX = 10_000
+# Changes of one topic, of one user and of the access rules are serialized, but no web thread waits long behind a slow
+# broker.
 DATA_PLANE_LOCK_WAIT_MS = 3_000
 ADDRESS_CHARS_MAX = 43  # the longest CIDR: 39 characters of IPv6 and /128
 
-# One reset moves at most so many offsets: its table is read by a person, and its audit row holds them all.
+# Offsets moved by one reset: its table is read by a person, and its audit row contains all of them.
 RESET_PARTITIONS_MAX = 1_000
-# A list of groups adds up lags as far as this; a larger group's is on its own page, a page of partitions at a time.
+# A list of groups sums up lags to this extent; a larger group's lag is on its own page, one page of partitions at a
+# time.
 LAG_PARTITIONS_PER_GROUP_MAX = 2_000
 LAG_PARTITIONS_PER_LIST_MAX = 10_000
 GROUP_LINES_PER_PAGE = 50
 # Partitions of a late group whose leaders are asked for open transactions, and transactions named of those found.
 HELD_PARTITIONS_ASKED_MAX = 50
 HELD_SHOWN_MAX = 5
-# Partitions of one group that one look asks for; beyond, a topic at a time.
+# Partitions of one group in one query; beyond that, one topic at a time.
 GROUP_PARTITIONS_SHOWN_MAX = 10_000
-# The trend of a lag: a sample every so many seconds, a quarter of an hour long.
+# The trend of a lag: a sample at this interval, for a quarter of an hour.
 LAG_SAMPLE_EVERY_S = 10
 LAG_SAMPLES_MAX = 90
 LAG_GREW_FOR_S = 60
-# "More than so long behind" is worth telling only after so long a look.
+# The least history for which "more than … behind" is shown.
 LAG_BEHIND_SHOWN_FROM_S = 60
 LAG_ENDS_PARTITIONS_MAX = 200
-# The last known lag of a group is told for so long: a large cluster's turn comes round that seldom.
+# Time for which the last known lag of a group is shown: in a large cluster groups are sampled that rarely.
 LAG_SHOWN_FOR_S = 300
 LAG_GROUPS_SHOWN_MAX = 2_000
-# One scrape of an instance's metrics has at most so many topics, and so many pairs of a group and a topic.
+# Topics, and pairs of a group and a topic, in one scrape of an instance's metrics.
 METRIC_TOPICS_MAX = 1_000
 METRIC_LAGS_MAX = 2_000
 METRIC_RATE_OVER_S = 60
 
-# Undo: how long the data of a deleted instance is kept, and by then it is gone for good.
+# Time for which the data of a deleted instance is kept; afterwards it is deleted permanently.
 RESTORE_FOR = timedelta(days=7)
-# Storage that the deleted instances of a tenant may hold meanwhile, at no charge, before nothing more is sold to it.
+# Storage that the deleted instances of a tenant may hold, free of charge, before sales to it stop.
 DELETED_STORAGE_GB_MAX = 2_000
-# Delays are kept by the minute as long as the longest span of a chart reaches.
+# Delays are kept by the minute for the longest span of a chart.
 DELAYED_MINUTES_KEPT = timedelta(days=31)
 TRAFFIC_SECONDS_MAX = 900
-# The last full second is in it, whatever the brokers' clocks say.
+# Includes the last full second, regardless of the brokers' clocks.
 TRAFFIC_LATEST_MS = 10_000
-# What held clients back, by minute and broker: a whole week and the day that runs. One row has at most so many causes
-# and clients, with names so long; old rows go so many at a time, more than can come meanwhile.
+# Causes of throttling, by minute and broker: a whole week and the current day. Bounds of causes and clients per row,
+# and of their names; old rows are deleted in batches larger than the rows that can arrive meanwhile.
 THROTTLED_MINUTES_KEPT = timedelta(days=8)
 THROTTLED_CAUSES_MAX = 8
 THROTTLED_CLIENTS_MAX = 3
 THROTTLED_NAME_CHARS_MAX = 64
 THROTTLED_ROWS_FORGOTTEN_MAX = 10_000
-# One page of the console: steps and causes together.
+# One page of the console: steps and causes in total.
 THROTTLED_STEPS_SHOWN_MAX = 300
 EVENTS_PER_PAGE_MAX = 200
-# Snippets are about the newest topic among so many that were created last.
+# Snippets use the newest topic among this many that were created last.
 TOPICS_CREATED_LOOKED_AT_MAX = 50
-# The table of topics: so young it is shown as it is; one that took longer than so to make is shown older while the next
-# one is made, asked for so often. What was deleted is left out of it for a while.
+# The table of topics: up to this age it is shown as it is; a table that took longer than this to build is shown older
+# while the next one is built, requested at this interval. Deleted topics are left out of it for a while.
 TOPIC_TABLE_FRESH_S = 1
 TOPIC_TABLE_QUICK_MS = 100
 TOPIC_TABLE_KEPT_S = 60
 TOPIC_TABLE_REFRESH_EVERY_S = 2
-# Brokers rest this many times as long as the last table took them.
+# Brokers rest for this many times the duration of building the last table.
 TOPIC_TABLE_REST = 10
 TOPIC_TABLE_DELETED_KEPT_S = 30
-# Deleted topics of an instance that can be restored: the oldest goes for good when there are more, and when so much of
-# the instance's storage is used, before it grows (`GROW_FROM_PERCENT`). So many go in one round of the task.
+# Deleted topics of an instance that can be restored: the oldest is purged if there are more, and if this much of the
+# instance's storage is used, before it grows (`GROW_FROM_PERCENT`). The last is the number per round of the task.
 DELETED_TOPICS_MAX = 100
 DELETED_TOPICS_GO_FROM_PERCENT = 85
 DELETED_TOPICS_PER_ROUND_MAX = 50
-# Connections of an instance that are listed, and how long what brokers said of them is shown.
+# Listed connections of an instance, and the time for which the brokers' report is shown.
 CONNECTIONS_LISTED_MAX = 10_000
 CONNECTIONS_KEPT_S = 2
-# Of one client of a topic: addresses and groups that are shown, and groups of the topic that are asked for members.
+# For one client of a topic: addresses and groups shown, and groups of the topic that are queried for members.
 CLIENT_ADDRESSES_SHOWN_MAX = 3
 CLIENT_GROUPS_SHOWN_MAX = 3
 CLIENT_GROUPS_ASKED_MAX = 50
-# Rates of topics: about so many seconds are between two looks at the counters, within these bounds.
+# Rates of topics: the usual seconds between two reads of the counters, and their bounds.
 TOPIC_RATE_OVER_S = 20
 TOPIC_RATE_OVER_MIN_S = 2
 TOPIC_RATE_OVER_MAX_S = 300
-# One act on topics that were selected together.
+# Topics in one action on a selection.
 TOPICS_AT_ONCE_MAX = 50
-# The search palette looks through names that are so old at most.
+# Greatest age of the names that the search palette uses.
 TOPIC_NAMES_KEPT_S = 5
 
-# The largest batch that a topic may be set to take: what the instance may produce in one second, between these two.
+# The largest batch that a topic may accept: the bytes that the instance may produce in one second, between these two.
 MESSAGE_BYTES_MAX_LEAST = 1_048_588  # Kafka's default of `max.message.bytes`
 MESSAGE_BYTES_MAX = 12_582_912
 
@@ -144,7 +145,7 @@ BYTES_PER_GB = 1_000_000_000
 
 
 def publish() -> None:
-    """Put the limits under `/limits`; called once from `AppConfig.ready`."""
+    """Registers the limits under `/limits`; called once from `AppConfig.ready`."""
     take_long_bodies(REVOCATION_LIST)
     take_long_bodies(MESSAGES)
     register(*_of_tokens(), *_of_deleted_topics())

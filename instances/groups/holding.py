@@ -20,18 +20,17 @@ def held_by(instance: Instance, lines: Iterable[PartitionLag], *, now_ms: int | 
     """Returns the transactions that block a group, the longest open first. Leaders are queried for partitions in which
     the group lags, those with the largest lag first.
     """
-    late = sorted((partition for partition in lines if partition.lag), key=lambda partition: -(partition.lag or 0))[
-        :HELD_PARTITIONS_ASKED_MAX
-    ]
+    lagging = (partition for partition in lines if partition.lag)
+    late = sorted(lagging, key=lambda partition: -(partition.lag or 0))[:HELD_PARTITIONS_ASKED_MAX]
     if not late:
         return []
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    writers = transaction_admin_client.it.producers(instance.pk, [partition.place for partition in late])
+    writers = transaction_admin_client.it.producers(instance.pk, [lag.place for lag in late])
     first: dict[Partition, ProducerState] = {}
-    for partition in late:
-        state = _first_open(writers.get(partition.place, ()))
-        if state is not None and partition.committed is not None and _stands_before(partition.committed, state):
-            first[partition.place] = state
+    for lag in late:
+        state = _first_open(writers.get(lag.place, ()))
+        if state is not None and lag.committed is not None and _stands_before(lag.committed, state):
+            first[lag.place] = state
     if not first:
         return []
     listed = transaction_admin_client.it.transactions(instance.pk).transactions

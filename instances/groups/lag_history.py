@@ -1,8 +1,8 @@
-"""How lags went in the last quarter of an hour: samples in the cache, which may be lost.
+"""Lags of the last quarter of an hour: samples in the cache, which may be lost.
 
-A task samples every group (`note`), a page those it shows. Two rings per group: its whole lag (for the trend), and the
-ends of its partitions' logs (for how far behind in time a group is: as long ago as the log ended where the group stands
-now). The last lag by topic is kept beside them, for metrics.
+A task samples every group (`note`), a page the groups that it shows. Two rings per group: its total lag (for the
+trend), and the ends of its partitions' logs (for how far behind in time a group is: since the log ended at the group's
+current offset). The last lag by topic is stored beside them, for metrics.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Kept = TypeVar("Kept", Sample, Ends)
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """How long ago the message was written that a group reads next; at least so long where samples end before."""
+    """The age of the message that a group reads next; `at_least` if the samples do not reach back that far."""
 
     seconds: float
     at_least: bool
@@ -49,8 +49,8 @@ class Behind:
 def note(
     instance_id: str, offsets: Mapping[str, Mapping[Partition, int]], ends: Mapping[Partition, int], now_ms: int
 ) -> None:
-    """Take a sample of many groups at once, out of what they committed. One with a partition whose end is not known has
-    none.
+    """Samples many groups at once from their committed offsets. A group with a partition whose end is not known is
+    skipped.
     """
     lags = {
         group: {place: max(0, ends[place] - offset) for place, offset in committed.items()}
@@ -59,7 +59,7 @@ def note(
     }
     if not lags:
         return
-    note_lags(instance_id, {group: sum(each.values()) for group, each in lags.items()}, now_ms)
+    note_lags(instance_id, {group: sum(partition_lags.values()) for group, partition_lags in lags.items()}, now_ms)
     _grow(
         {
             _key(instance_id, group, "ends"): (now_ms, _watched({lag: ends[lag] for lag in lags[group]}))
@@ -71,25 +71,25 @@ def note(
 
 
 def note_lags(instance_id: str, lags: Mapping[str, int], now_ms: int) -> dict[str, tuple[Sample, ...]]:
-    """Take a sample of each group's lag; returns what is known of each, oldest first, with this one."""
+    """Samples each group's lag; returns the samples of each, oldest first, including this one."""
     keys = {group: _key(instance_id, group, "lags") for group in lags}
     grown = _grow({keys[group]: (now_ms, lag) for group, lag in lags.items()}, now_ms)
     return {group: grown[key] for group, key in keys.items()}
 
 
 def note_ends(instance_id: str, group: str, ends: Mapping[Partition, int], now_ms: int) -> tuple[Ends, ...]:
-    """The same for the ends of a group's partitions, the first so many of them."""
+    """Samples the ends of a group's partitions, up to a bounded number of partitions; returns the samples."""
     key = _key(instance_id, group, "ends")
     return _grow({key: (now_ms, _watched(ends))}, now_ms)[key]
 
 
 def latest(instance_id: str, now_ms: int) -> dict[str, Latest]:
-    """The last sample of each group that has one."""
+    """Returns the last sample of each group that has one."""
     return _shown(cache.get(_latest_key(instance_id)) or {}, now_ms)
 
 
 def latest_of(instance_ids: Iterable[str], now_ms: int) -> dict[str, dict[str, Latest]]:
-    """The same of many instances, by their ids."""
+    """Returns the same for many instances, by their ids."""
     keys = {_latest_key(instance_id): instance_id for instance_id in instance_ids}
     return {keys[key]: _shown(kept, now_ms) for key, kept in cache.get_many(list(keys)).items()}
 
@@ -99,7 +99,7 @@ def _shown(kept: Mapping[str, Latest], now_ms: int) -> dict[str, Latest]:
 
 
 def has_grown(samples: Sequence[Sample]) -> bool:
-    """Whether a lag grew for a minute: never less than before, and more than then. Pure."""
+    """True if a lag grew for a minute: it never decreased, and is larger now than at the start. Pure."""
     if not samples:
         return False
     from_ms = samples[-1][0] - LAG_GREW_FOR_S * MS_PER_S
@@ -112,7 +112,7 @@ def has_grown(samples: Sequence[Sample]) -> bool:
 
 
 def behind(place: Partition, committed: int, ends: Sequence[Ends]) -> Behind | None:
-    """How far behind in time a group is in a partition, out of samples of its end, oldest first. None: not known.
+    """Returns how far behind in time a group is in a partition, from samples of its end, oldest first. None: not known.
 
     Pure.
     """
@@ -130,7 +130,7 @@ def behind(place: Partition, committed: int, ends: Sequence[Ends]) -> Behind | N
 
 
 def _grow(taken: Mapping[str, Kept], now_ms: int) -> dict[str, tuple[Kept, ...]]:
-    """Each ring with one more sample; it is kept where the last one is old enough."""
+    """Returns each ring with one more sample; it is stored if the last one is old enough."""
     kept = cache.get_many(list(taken))
     grown: dict[str, tuple[Kept, ...]] = {}
     changed: dict[str, tuple[Kept, ...]] = {}
@@ -169,7 +169,7 @@ def _recent(samples: tuple[Kept, ...], now_ms: int) -> tuple[Kept, ...]:
 
 
 def _is_due(samples: Sequence[Sample | Ends], now_ms: int) -> bool:
-    """The last sample is old enough for another; clocks of web workers may differ a little."""
+    """True if the last sample is old enough for another; clocks of web workers may differ slightly."""
     return not samples or now_ms - samples[-1][0] >= LAG_SAMPLE_EVERY_S * MS_PER_S
 
 

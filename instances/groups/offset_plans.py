@@ -1,6 +1,6 @@
-"""What a reset of a group's offsets would do, partition by partition, before it does it. Pure.
+"""Plans a reset of a group's offsets, partition by partition. Pure.
 
-Nothing is moved past what a log holds: an offset before its start or behind its end is clipped to it, and said.
+No offset is moved out of its log: an offset before its start or after its end is clipped to it, and marked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from instances.groups.interfaces import Committed, Partition
 
 
 class Aim(StrEnum):
-    """Where the offsets go."""
+    """The kind of target of the offsets."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -25,7 +25,7 @@ class Aim(StrEnum):
 
 
 class Clip(StrEnum):
-    """Which end of the log an offset was moved to because it lay outside."""
+    """The end of the log to which an offset was clipped."""
 
     NONE = ""
     START = "start"
@@ -48,9 +48,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """What the leader of a partition holds: `start` is the first offset, `end` the next to be written.
+    """The log of a partition at its leader: `start` is the first offset, `end` the next to be written.
 
-    `at_time` is the first offset as young as the instant asked for; -1 when all is older, None when nobody asked.
+    `at_time` is the first offset as young as the requested instant; -1 if all messages are older, None if not
+    requested.
     """
 
     start: int
@@ -60,9 +61,9 @@ class Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One line of the table. `before` None: nothing was committed; `after` None: the offset is forgotten.
+    """One row of the table. `before` None: nothing was committed; `after` None: the offset is deleted.
 
-    `edge` is the end of the log that it goes to, wherever that end is by then.
+    `edge` is the end of the log to which it moves, wherever that end is by then.
     """
 
     topic: str
@@ -92,19 +93,21 @@ class Change:
 
     @property
     def moved(self) -> int | None:
-        """Messages skipped (positive) or read again (negative), at most."""
+        """The number of messages skipped (positive) or read again (negative), at most."""
         if self.before is None or self.after is None:
             return None
         return self.after - self.before
 
 
 def instant_ms(at: datetime) -> int:
-    """Milliseconds since 1970; never negative, because ListOffsets means the ends of the log by that."""
+    """Returns milliseconds since 1970; never negative, because negative values mean the ends of the log in
+    ListOffsets.
+    """
     return max(0, round(at.timestamp() * 1_000))
 
 
 class NoOffsetToShift(Exception):
-    """SHIFT of partitions of which nothing is committed; they are in `places`."""
+    """Raised for SHIFT of partitions without a committed offset; they are in `places`."""
 
     def __init__(self, places: tuple[Partition, ...]) -> None:
         super().__init__(f"{len(places)} partitions without an offset")
@@ -114,7 +117,7 @@ class NoOffsetToShift(Exception):
 def plan(
     target: Target, places: Iterable[Partition], committed: Mapping[Partition, Committed], logs: Mapping[Partition, Log]
 ) -> tuple[Change, ...]:
-    """A line for each partition, in order. `logs` knows every one of `places`.
+    """Returns a change for each partition, in order. `logs` contains all of `places`.
 
     Raises `NoOffsetToShift`.
     """
@@ -143,7 +146,7 @@ def _change(target: Target, place: Partition, committed: Committed | None, log: 
 
 
 def _edge(target: Target, log: Log) -> Clip:
-    """Which end of the log is asked for by name, not by number."""
+    """Returns the end of the log that is requested by name, not by number."""
     if target.aim is Aim.EARLIEST:
         return Clip.START
     is_after_all = target.aim is Aim.TIME and log.at_time is not None and log.at_time < 0
@@ -168,7 +171,7 @@ def _wanted(target: Target, place: Partition, before: int | None, log: Log) -> i
 
 
 def clip(offset: int, log: Log) -> tuple[int, Clip]:
-    """An offset inside of the log, and which end it had to be moved to."""
+    """Returns an offset inside of the log, and the end to which it was clipped."""
     if offset < log.start:
         return log.start, Clip.START
     if offset > log.end:

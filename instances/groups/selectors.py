@@ -1,7 +1,7 @@
-"""Reads of consumer groups: a page of them with their lag, and one with its members and partitions.
+"""Queries of consumer groups: a page of them with their lag, and one with its members and partitions.
 
-Only what is shown is asked for: a list asks for the page's groups, a group for its own partitions. Lag counts messages
-between the committed offset and the log's end, records of transactions and what compaction removed included.
+Only what is shown is requested: a list queries the page's groups, a group its own partitions. Lag counts messages
+between the committed offset and the log's end, including records of transactions and those removed by compaction.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Worst:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """A group in a list. What is None is not known (yet); `trouble` says why where a broker is the cause."""
+    """A group in a list. None is not known (yet); `trouble` gives the reason if it is a broker."""
 
     id: str
     state: str
@@ -67,7 +67,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPage:
-    """Rows by name, the token of the next page, how many groups are in each state, and who kept silent."""
+    """Rows by name, the token of the next page, the number of groups in each state, and the unresponsive brokers."""
 
     rows: tuple[GroupRow, ...]
     next_token: str | None
@@ -77,7 +77,9 @@ class GroupPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLag:
-    """A partition of a group. `committed` None: nothing is; `start`, `end` None: not known, or no such partition."""
+    """A partition of a group. `committed` None: no offset; `start`, `end` None: not known, or the partition does not
+    exist.
+    """
 
     topic: str
     partition: int
@@ -98,14 +100,14 @@ class PartitionLag:
 
     @property
     def is_lost(self) -> bool:
-        """The group reads on where the log no longer begins: messages in between were deleted unread."""
+        """True if the group's offset is before the start of the log: messages in between were deleted unread."""
         return self.committed is not None and self.start is not None and self.committed < self.start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A transaction that a group waits for. `id` is empty where no coordinator knows of it: only an operator ends it.
-    `open_ms` is how long it has been open, at least.
+    """A transaction that blocks a group. `id` is empty if no coordinator knows it: only an operator can end it.
+    `open_ms` is the least time for which it has been open.
     """
 
     id: str
@@ -118,7 +120,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDetail:
-    """One group. `lag` sums up the partitions whose lag is known; `unknown` counts the others with an offset."""
+    """One group. `lag` is the sum over the partitions with known lag; `unknown` counts the others with an offset."""
 
     description: GroupDescription
     lines: tuple[PartitionLag, ...]
@@ -141,7 +143,7 @@ class GroupDetail:
 
     @property
     def etag(self) -> tuple[object, ...]:
-        """What changes when somebody joins, leaves or commits."""
+        """The state that changes when a member joins, leaves or commits."""
         members = tuple((member.id, member.assignment) for member in self.description.members)
         offsets = tuple((*line.place, line.committed) for line in self.lines)
         return self.id, self.description.state, members, offsets
@@ -155,7 +157,7 @@ def group_page(
     page_token: str | None = None,
     page_size: int = 50,
 ) -> GroupPage:
-    """A page of groups by name (in some states, or all), without what takes asking each; `with_lags` fills that in."""
+    """Returns a page of groups by name (in some states, or all), without the fields that `with_lags` fills in."""
     access.require_reachable(instance)
     result = group_admin_client.it.groups(instance.pk)
     named = [group for group in result.groups if contains.lower() in group.id.lower()]
@@ -175,13 +177,13 @@ def group_page(
 
 
 def group_names(instance: Instance) -> list[str]:
-    """All names, as the coordinators that answer tell them; raises `Unavailable` where none does."""
+    """Returns all names known to the coordinators that answer; raises `Unavailable` if none does."""
     access.require_reachable(instance)
     return [group.id for group in group_admin_client.it.groups(instance.pk).groups]
 
 
 def with_lags(instance: Instance, rows: Sequence[GroupRow], *, now_ms: int | None = None) -> tuple[GroupRow, ...]:
-    """The same rows with members, lag, its trend and its worst partition."""
+    """Returns the same rows with members, lag, its trend and its worst partition."""
     summaries = group_admin_client.it.describe(instance.pk, [row.id for row in rows])
     offsets = {row.id: summaries[row.id].offsets or () for row in rows if row.id in summaries}
     ends = group_admin_client.it.bounds(instance.pk, _counted(offsets))
@@ -197,7 +199,7 @@ def with_lags(instance: Instance, rows: Sequence[GroupRow], *, now_ms: int | Non
 
 
 def worst_sampled(instance: Instance, groups: Sequence[GroupRow], count: int, *, now_ms: int) -> list[GroupRow]:
-    """Those of many groups that were furthest behind when each was sampled last, as many as `count`."""
+    """Returns the `count` groups with the largest last sampled lag."""
     lags = {
         name: sum(by_topic.values()) for name, (_at_ms, by_topic) in lag_history.latest(instance.pk, now_ms).items()
     }
@@ -208,16 +210,15 @@ def worst_sampled(instance: Instance, groups: Sequence[GroupRow], count: int, *,
 def group_detail(
     instance: Instance, group: str, *, topic: str = "", fresh: bool = False, now_ms: int | None = None
 ) -> GroupDetail:
-    """One group with its members and every partition it has committed or been assigned, of one topic or all.
+    """Returns one group with its members and all partitions it has committed or been assigned, of one topic or all.
 
-    Raises `NotFound`, `Conflict` while there are no brokers to ask, and `Unavailable` when its coordinator does not say
-    whether it exists.
+    Raises `NotFound`, `Conflict` while there are no brokers, and `Unavailable` if its coordinator does not answer.
     """
     access.require_reachable(instance)
     summary = group_admin_client.it.describe(instance.pk, [group], fresh=fresh)[group]
     description = known(group, summary)
     owners = {place: member for member in description.members for place in member.assignment or ()}
-    committed = {item.place: item for item in summary.offsets or ()}
+    committed = {offset.place: offset for offset in summary.offsets or ()}
     wanted = sorted(place for place in {*committed, *owners} if not topic or place[0] == topic)
     places = wanted[:GROUP_PARTITIONS_SHOWN_MAX]
     ends = group_admin_client.it.bounds(instance.pk, places, fresh=fresh)
@@ -249,9 +250,9 @@ def group_detail(
 
 
 def known(group: str, summary: GroupSummary) -> GroupDescription:
-    """The description of a group that exists. A group that only has offsets exists, too.
+    """Returns the description of a group that exists. A group that only has offsets exists, too.
 
-    Raises `NotFound`, and `Unavailable` when nobody says.
+    Raises `NotFound`, and `Unavailable` if its coordinator does not answer.
     """
     if summary.description is None:
         raise Unavailable(
@@ -264,7 +265,7 @@ def known(group: str, summary: GroupSummary) -> GroupDescription:
 
 
 def last_move(instance: Instance, group_ref: tuple[str, str]) -> AuditEntry | None:
-    """The latest reset or deletion of a group's offsets that was not undone since."""
+    """Returns the latest reset or deletion of a group's offsets that was not undone since."""
     rows = AuditEntry.objects.filter(
         tenant_id=instance.tenant_id, target_type=group_ref[0], target_id=group_ref[1], action__startswith="group."
     )
@@ -277,11 +278,11 @@ def _bare(group: GroupListing) -> GroupRow:
 
 
 def _counted(offsets: Mapping[str, tuple[Committed, ...]]) -> set[Partition]:
-    """The partitions whose ends a list asks for: not more than its limits, group by group."""
+    """Returns the partitions whose ends a list requests, group by group within its limits."""
     places: set[Partition] = set()
     for committed in offsets.values():
         if len(committed) <= LAG_PARTITIONS_PER_GROUP_MAX:
-            wanted = places | {item.place for item in committed}
+            wanted = places | {offset.place for offset in committed}
             if len(wanted) <= LAG_PARTITIONS_PER_LIST_MAX:
                 places = wanted
     return places
@@ -325,7 +326,7 @@ def _line(
 
 
 def _sums(lines: Iterable[PartitionLag]) -> tuple[int | None, int, Worst | None]:
-    """The whole lag, how many partitions with an offset it leaves out, and the worst partition."""
+    """Returns the total lag, the number of partitions with an offset that it leaves out, and the worst partition."""
     with_offset = [line for line in lines if line.committed is not None]
     lags = [(line, line.lag) for line in with_offset if line.lag is not None]
     worst = max(lags, key=lambda pair: pair[1], default=None)

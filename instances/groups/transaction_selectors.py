@@ -1,4 +1,4 @@
-"""Reads of transactions: a page of transactional ids with what their coordinators say, and one with its producers."""
+"""Queries of transactions: a page of transactional ids with their coordinators' reports, and one with its producers."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from tenants.errors import NotFound, Unavailable
 
 STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Empty", "PrepareEpochFence")
 ONGOING = "Ongoing"
-# Committed or aborted already; a marker is still to reach a partition.
+# Committed or aborted already; a marker has not reached a partition yet.
 DECIDED = frozenset({"PrepareCommit", "PrepareAbort"})
 IN_FLIGHT = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
-# The coordinator looks every ten seconds for transactions past their time-out (TXN-17), and then it aborts them.
+# The coordinator checks every ten seconds for transactions past their timeout (TXN-17), and aborts them.
 OVERDUE_GRACE_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionRow:
-    """A transactional id in a list; what is None its coordinator did not say."""
+    """A transactional id in a list; None is what its coordinator did not report."""
 
     id: str
     state: str
@@ -45,7 +45,7 @@ class TransactionRow:
 
     @property
     def age_ms(self) -> int | None:
-        """How long it is open; None where nothing is."""
+        """The time for which it has been open; None if no transaction is open."""
         return None if self.started_ms is None or self.state not in IN_FLIGHT else max(0, self.now_ms - self.started_ms)
 
     @property
@@ -55,7 +55,7 @@ class TransactionRow:
 
     @property
     def is_overdue(self) -> bool:
-        """Open for longer than its time-out and the coordinator's patience together."""
+        """True if it is open for longer than its timeout plus the coordinator's grace period."""
         return self.age_ms is not None and self.age_ms > (self.timeout_ms or 0) + OVERDUE_GRACE_MS
 
 
@@ -69,7 +69,7 @@ class TransactionPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDetail:
-    """One transactional id, and how each partition's leader knows its producer (None: the leader does not answer)."""
+    """One transactional id, with its producer's state at each partition's leader (None: the leader does not answer)."""
 
     row: TransactionRow
     producers: tuple[tuple[Partition, ProducerState | None, bool], ...]
@@ -84,13 +84,13 @@ def transaction_page(
     page_size: int = 50,
     now_ms: int | None = None,
 ) -> TransactionPage:
-    """Transactional ids by name, those in some states or all; only the page's are described."""
+    """Returns transactional ids by name, in some states or all; only those of the page are described."""
     access.require_reachable(instance)
     result = transaction_admin_client.it.transactions(instance.pk)
-    named = [one for one in result.transactions if contains.lower() in one.id.lower()]
+    named = [transaction for transaction in result.transactions if contains.lower() in transaction.id.lower()]
     rows, next_token = pages.page_of_items(
-        [one for one in named if not states or one.state in states],
-        key=lambda one: one.id,
+        [transaction for transaction in named if not states or transaction.state in states],
+        key=lambda transaction: transaction.id,
         page_size=page_size,
         page_token=page_token,
         binding=f"transactions {instance.pk} {contains} {sorted(states)}",
@@ -98,7 +98,7 @@ def transaction_page(
     described = transaction_admin_client.it.describe(instance.pk, [row.id for row in rows])
     at_ms = _now_ms() if now_ms is None else now_ms
     return TransactionPage(
-        rows=tuple(_row(one, described.get(one.id), at_ms) for one in rows),
+        rows=tuple(_row(transaction, described.get(transaction.id), at_ms) for transaction in rows),
         next_token=next_token,
         counts=Counter(one.state for one in named),
         silent=result.silent,
@@ -106,7 +106,7 @@ def transaction_page(
 
 
 def transaction_detail(instance: Instance, transactional_id: str, *, now_ms: int | None = None) -> TransactionDetail:
-    """One transactional id. Raises `NotFound`, and `Unavailable` when its coordinator does not answer."""
+    """Returns one transactional id. Raises `NotFound`, and `Unavailable` if its coordinator does not answer."""
     access.require_reachable(instance)
     described = transaction_admin_client.it.describe(instance.pk, [transactional_id])
     if (
@@ -119,7 +119,7 @@ def transaction_detail(instance: Instance, transactional_id: str, *, now_ms: int
     producers = transaction_admin_client.it.producers(instance.pk, result.partitions)
     lines = []
     for place in result.partitions:
-        mine = [item for item in producers.get(place, ()) if item.producer_id == result.producer_id]
+        mine = [producer for producer in producers.get(place, ()) if producer.producer_id == result.producer_id]
         lines.append((place, mine[0] if mine else None, place in producers))
     at_ms = _now_ms() if now_ms is None else now_ms
     listing = TransactionListing(

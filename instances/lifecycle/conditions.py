@@ -1,8 +1,8 @@
-"""Conditions that come and go while an instance runs: its brokers answer, its partitions are led, it has storage left,
-nothing of it was deleted before its time, and it grows where it is to. Pure.
+"""Conditions of a running instance: its brokers answer, its partitions have leaders, it has storage left, nothing was
+deleted prematurely, and it grows as configured. Pure.
 
 A condition is `{type, status, message, since, data}` in the instance's row: `message` is for programs, `data` for the
-console, which says the same in the reader's language. One that is not there has never been false.
+console, which shows it in the reader's language. A missing condition has never been false.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ OBSERVED = (
     ConditionType.STORAGE_GROWS.value,
 )
 PARTITIONS_NAMED_MAX = 5
-# Percent of the storage bought at which the tenant is warned; at the last produce is refused.
+# Percent of the bought storage at which the tenant is warned; at the last one produce is refused.
 STORAGE_FULL = 100
 STORAGE_LEVELS = (80, 90, STORAGE_FULL)
-# A warning ends when so much less is used, so that it does not come and go with every segment.
+# A warning ends when usage is lower by this much, so that it does not change with every segment.
 STORAGE_BACK_PERCENT = 2
 
 Condition = dict[str, Any]
@@ -34,7 +34,7 @@ Condition = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaderless:
-    """Partitions of one instance that nobody leads: how many, and some of them as `topic/partition`."""
+    """Partitions of one instance without a leader: their number, and some of them as `topic/partition`."""
 
     count: int = 0
     names: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Leaderless:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageUsed:
-    """What an instance stores, all replicas; `is_full`: its brokers refuse produce for that."""
+    """The stored bytes of an instance, all replicas; `is_full`: its brokers refuse produce because of that."""
 
     used_bytes: int = 0
     is_full: bool = False
@@ -50,8 +50,8 @@ class StorageUsed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortened:
-    """Of an instance whose oldest records went lately because it was nearly full: of some topics, the minute in which
-    the oldest record was written that is left, in ms since 1970.
+    """The retention of an instance that was shortened because it was nearly full: for some topics, the minute of the
+    oldest remaining record, in ms since 1970.
     """
 
     topics: tuple[tuple[str, int], ...] = ()
@@ -59,8 +59,8 @@ class Shortened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One look at one instance. `leaderless`, `storage` or `shortened` None is not known, and then what was said of it
-    stays.
+    """One observation of one instance. `leaderless`, `storage` or `shortened` None is not known, and leaves the
+    condition unchanged.
     """
 
     at: datetime
@@ -80,7 +80,7 @@ class Fault:
 
 
 def observed(conditions: Sequence[Condition], seen: Observation, *, bought_bytes: int) -> list[Condition]:
-    """The conditions after a look."""
+    """Returns the conditions after an observation."""
     brokers, now = sorted(seen.silent), seen.at
     result = _put(
         conditions, ConditionType.BROKERS_ANSWER, not brokers, _silent_words(brokers), {"brokers": brokers}, now
@@ -105,25 +105,25 @@ def observed(conditions: Sequence[Condition], seen: Observation, *, bought_bytes
 
 
 def growth_refused(conditions: Sequence[Condition], code: str, detail: str, now: datetime) -> list[Condition]:
-    """The conditions after storage was to grow and could not."""
+    """Returns the conditions after growth of the storage was refused."""
     data = {"code": code, "detail": detail, "tried_at": now.isoformat()}
     return _put(conditions, ConditionType.STORAGE_GROWS, False, f"Storage does not grow: {detail}", data, now)
 
 
 def growth_possible(conditions: Sequence[Condition], now: datetime) -> list[Condition]:
-    """The conditions after it grew, or when it need not."""
+    """Returns the conditions after the storage grew, or when it need not grow."""
     return _put(conditions, ConditionType.STORAGE_GROWS, True, "", {}, now)
 
 
 def growth_tried_at(conditions: Iterable[Condition]) -> datetime | None:
-    """When growth was last refused, while that is so."""
+    """Returns when growth was last refused, while that condition is false."""
     kind = ConditionType.STORAGE_GROWS.value
     faults = (fault for fault in faults_of(conditions) if fault.type == kind)
     return next((datetime.fromisoformat(fault.data["tried_at"]) for fault in faults), None)
 
 
 def storage_level(used: StorageUsed, bought_bytes: int, before: int) -> int:
-    """Which of the levels is reached, 0 for none; `before` is left only when clearly less is used."""
+    """Returns the reached level, 0 for none; `before` is left only when usage is clearly lower."""
     if used.is_full:
         return STORAGE_FULL
     percent = used.used_bytes * 100 // max(1, bought_bytes)
@@ -134,32 +134,34 @@ def storage_level(used: StorageUsed, bought_bytes: int, before: int) -> int:
 
 
 def _level_of(conditions: Iterable[Condition]) -> int:
-    """The level of storage that was said last."""
+    """Returns the last reported level of storage."""
     kind = ConditionType.STORAGE_AVAILABLE.value
-    return next((int(item["data"].get("percent", 0)) for item in conditions if item["type"] == kind), 0)
+    return next((int(condition["data"].get("percent", 0)) for condition in conditions if condition["type"] == kind), 0)
 
 
 def kept(conditions: Iterable[Condition]) -> list[Condition]:
-    """Those that are observed, for who writes the others anew."""
+    """Returns the observed conditions, for callers that rewrite the others."""
     return [condition for condition in conditions if condition["type"] in OBSERVED]
 
 
 def changed(old: Iterable[Condition], new: Iterable[Condition]) -> list[Condition]:
-    """The new conditions whose status is another one: what begins or ends. Of storage each level counts."""
+    """Returns the new conditions whose status changed. For storage each level counts as a change."""
     old = list(old)
-    before = {item["type"]: item["status"] for item in old}
+    before = {condition["type"]: condition["status"] for condition in old}
     kind = ConditionType.STORAGE_AVAILABLE.value
     is_other_level = _level_of(old) != _level_of(new := list(new))
     return [
-        item
-        for item in new
-        if item["type"] in OBSERVED
-        and (before.get(item["type"], True) != item["status"] or (item["type"] == kind and is_other_level))
+        condition
+        for condition in new
+        if condition["type"] in OBSERVED
+        and (
+            before.get(condition["type"], True) != condition["status"] or (condition["type"] == kind and is_other_level)
+        )
     ]
 
 
 def faults_of(conditions: Iterable[Condition]) -> list[Fault]:
-    """What is wrong at the moment."""
+    """Returns the conditions that are false."""
     return [
         Fault(
             type=condition["type"], since=datetime.fromisoformat(condition["since"]), data=condition.get("data") or {}
@@ -199,7 +201,7 @@ def _leaderless_words(leaderless: Leaderless) -> str:
 
 
 def _shortened_words(topics: Sequence[Sequence[Any]]) -> str:
-    """Times in UTC."""
+    """Returns the message; times in UTC."""
     if not topics:
         return ""
     kept = (f"{name} from {_minute(from_ms(oldest_ms))}" for name, oldest_ms in topics)
@@ -207,7 +209,7 @@ def _shortened_words(topics: Sequence[Sequence[Any]]) -> str:
 
 
 def _minute(instant: datetime | None) -> str:
-    """The minute of a record's timestamp; clients write there what they like, microseconds as well."""
+    """Returns the minute of a record's timestamp, which clients set freely, even to microseconds."""
     return "an unknown time" if instant is None else f"{instant:%Y-%m-%d %H:%M}"
 
 

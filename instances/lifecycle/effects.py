@@ -1,4 +1,4 @@
-"""What a suspension does to instances and to the clients that use them now, for the operator who is about to do it."""
+"""Effects of a suspension on instances and their current clients, shown to the operator before it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,25 @@ from tenants.formatting import UNKNOWN, rate
 from tenants.models import Tenant
 from tenants.suspending import Effect
 
-# Brokers are asked what flows through so many; of the others only the change is told.
+# Number of instances whose traffic is queried; for the others only the change is shown.
 EFFECTS_MEASURED_MAX = 20
 
 
 def effects_on_tenant(tenant: Tenant) -> list[Effect]:
-    """Every instance of a tenant that is about to be suspended."""
+    """Returns the effects on every instance of a tenant."""
     return effects_of(access.instances_of(tenant).order_by("name", "pk"))
 
 
 def effects_of(instances: Iterable[Instance]) -> list[Effect]:
-    """One line for each."""
+    """Returns one effect per instance."""
     return [
-        Effect(name=item.name, hint=item.pk, change=_change(item), now=_now(item) if at < EFFECTS_MEASURED_MAX else "")
-        for at, item in enumerate(instances)
+        Effect(
+            name=instance.name,
+            hint=instance.pk,
+            change=_change(instance),
+            now=_now(instance) if at < EFFECTS_MEASURED_MAX else "",
+        )
+        for at, instance in enumerate(instances)
     ]
 
 
@@ -42,7 +47,7 @@ def _change(instance: Instance) -> str:
 
 
 def _now(instance: Instance) -> str:
-    """What its clients do at the moment; a dash where nobody tells."""
+    """Returns the current traffic of its clients; a dash if no broker answers."""
     if not may_transition(instance.current_phase, Phase.SUSPENDED) or instance.is_suspended:
         return ""
     seen = interfaces.observation.it.traffic(instance.pk, -TRAFFIC_LATEST_MS)

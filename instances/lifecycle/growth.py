@@ -1,4 +1,4 @@
-"""By how much an instance grows that may grow by itself. Pure."""
+"""Growth of an instance whose storage may grow automatically. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from instances.limits import BYTES_PER_GB, GROW_FROM_PERCENT
 
 
 def grown_gb(storage_gb: int, used_bytes: int, *, step_gb: int | None, max_gb: int | None) -> int | None:
-    """Its next size: as many steps as it takes until less than so many percent are used, `max_gb` at most. None: it has
-    room, or may not grow.
+    """Returns its next size: as many steps as needed until less than `GROW_FROM_PERCENT` is used, at most `max_gb`.
+    None: it has space, or may not grow.
     """
     if not step_gb or max_gb is None or storage_gb >= max_gb:
         return None
     if not _is_used(storage_gb, used_bytes):
         return None
-    # The first size with room is one GB beyond what this percentage makes of what is used.
+    # The first sufficient size is one GB above the size of which the used bytes are this percentage.
     enough_gb = used_bytes * 100 // (GROW_FROM_PERCENT * BYTES_PER_GB) + 1
     steps = max(1, -(-(enough_gb - storage_gb) // step_gb))
     return min(storage_gb + steps * step_gb, max_gb)

@@ -1,4 +1,4 @@
-"""Operations: begun by services, moved on by the reconciler, finished when their generation is confirmed."""
+"""Operations: begun by services, continued by the reconciler, completed when their generation is confirmed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPEN_STATES = (OperationState.PENDING, OperationState.RUNNING)
 
 
 def begin(acting: Actor, instance: Instance, type_: OperationType, *, fact: str = "", **data: Any) -> Operation:
-    """Write down an operation whose first step, the acceptance, is done. It waits for the instance's generation."""
+    """Creates an operation whose first step, the acceptance, is complete. It waits for the instance's generation."""
     instant = timezone.now()
     steps = [_blank(step) for step in STEPS_OF[type_]]
     message = fact or f"Accepted from {acting.label}"
@@ -38,37 +38,37 @@ def begin(acting: Actor, instance: Instance, type_: OperationType, *, fact: str 
 
 
 def open_operations(instance: Instance) -> list[Operation]:
-    """Those somebody may still be waiting for, oldest first."""
+    """Returns the unfinished operations, oldest first."""
     return list(Operation.objects.filter(instance=instance, state__in=OPEN_STATES).order_by("created_at", "id"))
 
 
 def step_started(operation: Operation, step: Step, data: Mapping[str, Any] | None = None) -> None:
-    """Mark where the work is and how far it got; steps that the operation does not have are passed over in silence."""
+    """Marks a step as running; steps that the operation does not have are ignored."""
     _set(operation, step, StepState.RUNNING, "", data or {})
 
 
 def step_forecast(operation: Operation, step: Step, fact: str, data: Mapping[str, Any]) -> None:
-    """Say in a dry run what a step that is not begun would come to."""
-    for item in operation.steps:
-        if item["name"] == step.value:
-            item |= {"fact": fact, "data": dict(data)}
+    """Stores the forecast of a step that is not begun, in a dry run."""
+    for row in operation.steps:
+        if row["name"] == step.value:
+            row |= {"fact": fact, "data": dict(data)}
     _write(operation, "steps")
 
 
 def step_waits(operation: Operation, step: Step, fact: str, data: Mapping[str, Any] | None = None) -> None:
-    """Mark a step as waiting for something that may take long; writes only what changed."""
-    present = next((item for item in operation.steps if item["name"] == step.value), None)
+    """Marks a step as waiting for something that may take long; writes only changes."""
+    present = next((row for row in operation.steps if row["name"] == step.value), None)
     if present is not None and (present["fact"] != fact or present["state"] != StepState.RUNNING):
         _set(operation, step, StepState.RUNNING, fact, data or {})
 
 
 def step_done(operation: Operation, step: Step, fact: str, data: Mapping[str, Any] | None = None) -> None:
-    """Mark a step as done, with a line of fact; a step that is done already keeps its time."""
+    """Marks a step as complete, with its fact; a completed step keeps its time."""
     _set(operation, step, StepState.DONE, fact, data or {})
 
 
 def succeed(operation: Operation) -> None:
-    """Finish well. Steps nobody reported (an earlier run did them) count as done."""
+    """Completes the operation. Steps that were not reported (an earlier run did them) count as complete."""
     at_ms = _at_ms(operation)
     for step in operation.steps:
         if step["state"] != StepState.DONE:
@@ -77,7 +77,7 @@ def succeed(operation: Operation) -> None:
 
 
 def fail(operation: Operation, code: str, detail: str, data: Mapping[str, Any] | None = None) -> None:
-    """Finish badly, at the step that is not done; `code` is stable, `detail` is for people."""
+    """Fails the operation at the current step; `code` is stable, `detail` is for people."""
     for step in operation.steps:
         if step["state"] != StepState.DONE:
             step |= {"state": StepState.FAILED.value, "at_ms": _at_ms(operation), "fact": detail}
@@ -87,7 +87,7 @@ def fail(operation: Operation, code: str, detail: str, data: Mapping[str, Any] |
 
 
 def supersede(instance: Instance, code: str, detail: str) -> None:
-    """End whatever is open because something else was asked for that undoes it."""
+    """Fails all open operations because a later request supersedes them."""
     for operation in open_operations(instance):
         fail(operation, code, detail)
 
@@ -112,7 +112,7 @@ def _finish(operation: Operation, state: OperationState) -> None:
 
 
 def _write(operation: Operation, *fields: str) -> None:
-    """Write only while it is open: what somebody else finished meanwhile stays finished."""
+    """Writes only while the operation is open: a concurrent end is not overwritten."""
     values = {name: getattr(operation, name) for name in fields}
     Operation.objects.filter(pk=operation.pk, state__in=OPEN_STATES).update(**values)
 

@@ -57,17 +57,17 @@ MOVES: dict[Phase, frozenset[Phase]] = {
 
 # Brokers have (or may have) listeners and topics of it: the admin client to the data plane may be used.
 REACHABLE = frozenset({Phase.RUNNING, Phase.UPDATING, Phase.SUSPENDED})
-# A tenant may change size, name and settings.
+# Phases in which a tenant may change size, name and settings.
 CHANGEABLE = frozenset({Phase.RUNNING, Phase.UPDATING, Phase.SUSPENDED})
-# Somebody still works on it: the reconciler's sweep looks at these first.
+# Phases with pending work: the reconciler's sweep handles these first.
 MOVING = frozenset({Phase.REQUESTED, Phase.PROVISIONING, Phase.UPDATING})
 ALIVE = frozenset(Phase) - {Phase.DELETED}
-# What a tenant has: counted, summed and priced. One that failed or is deleted costs nothing, though it is still listed.
+# Phases that are counted, summed and priced. A failed or deleted instance costs nothing, though it is still listed.
 COUNTED = frozenset(Phase) - {Phase.FAILED, Phase.DELETING, Phase.DELETED}
 
 
 class IllegalTransition(Exception):
-    """A move that the table does not have: a mistake of ours, or a race the caller has to resolve."""
+    """Raised for a transition that is not in the table: a bug, or a race that the caller has to resolve."""
 
     def __init__(self, old: Phase, new: Phase) -> None:
         super().__init__(f"an instance cannot go from {old.value} to {new.value}")
@@ -76,25 +76,25 @@ class IllegalTransition(Exception):
 
 
 def may_transition(old: Phase, new: Phase) -> bool:
-    """Whether the table has the move; staying is always legal."""
+    """True if the table has the transition; staying is always legal."""
     return old is new or new in MOVES[old]
 
 
 def require_transition(old: Phase, new: Phase) -> None:
-    """Raise `IllegalTransition` unless the table has the move."""
+    """Raises `IllegalTransition` unless the table has the transition."""
     if not may_transition(old, new):
         raise IllegalTransition(old, new)
 
 
 def document_state(*, is_deleted: bool, is_suspended: bool) -> DocumentState:
-    """What brokers are told: deletion wins over suspension."""
+    """Returns the state in the document for brokers: deletion takes precedence over suspension."""
     if is_deleted:
         return "deleting"
     return "frozen" if is_suspended else "active"
 
 
 def resolved_phase(*, is_deleted: bool, is_suspended: bool) -> Phase:
-    """Where an instance rests once every broker has confirmed what is wanted."""
+    """Returns the phase of an instance once every broker has confirmed its configuration."""
     if is_deleted:
         return Phase.DELETING
     return Phase.SUSPENDED if is_suspended else Phase.RUNNING

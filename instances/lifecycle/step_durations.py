@@ -1,4 +1,4 @@
-"""How long the steps of creating an instance usually take, measured on the latest ones: figures are never made up."""
+"""Usual durations of the steps of creating an instance, measured on the latest creations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ KEPT_S = 60
 
 
 def step_durations_ms() -> dict[str, int]:
-    """Median duration of each step over the latest creations of the whole platform, by step name; empty at first."""
+    """Returns the median duration of each step over the latest creations of the installation, by step name; empty at
+    first.
+    """
     return cache.get_or_set("instances.usual_times_ms", _measure, KEPT_S) or {}
 
 
