@@ -232,9 +232,7 @@ class Broker(Versioned):
 
     @property
     def certified_as(self) -> ProcessIdentity | None:
-        """Returns the identity in its process's certificate; None if it has no certificate, and is sent the cluster's
-        secret.
-        """
+        """Returns the identity in its process's certificate; None if it has none, and uses the cluster's secret."""
         return process_identity.broker(self.cluster_id, self.number) if self.process_has_tls else None
 
 
@@ -373,9 +371,7 @@ class Rebalance(Versioned):
 
     @property
     def lost_partitions(self) -> list[dict[str, Any]]:
-        """Returns the data lost with a lost broker: `{"instance_id", "topic", "partitions", "loses"}` by topic and
-        loss.
-        """
+        """Returns data lost with a broker: `{"instance_id", "topic", "partitions", "loses"}` by topic and loss."""
         if self.kind != RebalanceKind.LOSS:
             return []
         result: dict[tuple[str, str], list[int]] = {}
@@ -398,9 +394,7 @@ class Rebalance(Versioned):
 
 
 class PartitionReassignment(models.Model):
-    """The reassignment of one partition in a rebalance: from the replicas `before` to `target`, under its internal
-    topic name.
-    """
+    """Reassignment of one partition from the replicas `before` to `target`; `topic` is the internal name."""
 
     rebalance = models.ForeignKey(
         Rebalance, on_delete=models.PROTECT, related_name="moves", verbose_name=_("rebalance")
