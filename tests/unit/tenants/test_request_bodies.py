@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Final
 
@@ -24,6 +25,15 @@ def subclasses(of: type[StrictSerializer]) -> Iterator[type[StrictSerializer]]:
         yield from subclasses(serializer)
 
 
+def is_of_a_module(serializer: type[StrictSerializer]) -> bool:
+    """False for the classes that the schema generator makes."""
+    return getattr(sys.modules[serializer.__module__], serializer.__name__, None) is serializer
+
+
+def is_query(serializer: type[StrictSerializer]) -> bool:
+    return serializer.__name__.endswith(OF_QUERIES)
+
+
 def lenient_fields(serializer: serializers.Serializer) -> list[str]:
     result = []
     for name, field in serializer.fields.items():
@@ -35,7 +45,7 @@ def lenient_fields(serializer: serializers.Serializer) -> list[str]:
 
 def test_no_field_of_a_request_body_converts_what_it_is_given() -> None:
     assert get_resolver().url_patterns, "all modules of the API are imported"
-    bodies = [each for each in subclasses(StrictSerializer) if not each.__name__.endswith(OF_QUERIES)]
+    bodies = [body for body in subclasses(StrictSerializer) if is_of_a_module(body) and not is_query(body)]
     assert len(bodies) > 50
     found = {body.__qualname__: fields for body in bodies if (fields := lenient_fields(body()))}
     assert not found, "use the fields of tenants.api.strict"
