@@ -63,16 +63,16 @@ class HandshakeGroup(Protocol):
     def turns(self) -> InstanceTurns: ...
 
 
-class GroupSteps(InstanceQueue[None]):
+class GroupSteps:
     """Steps of one group that wait for a thread, by client address, in the order of service.
 
-    The only item in this queue is the group itself, while steps wait and none is in a thread.
+    The only item in the queue of its `account` is the group itself, while steps wait and none is in a thread.
     """
 
-    __slots__ = ("by_network", "running")
+    __slots__ = ("account", "by_network", "running")
 
     def __init__(self, tenant: TenantAccount) -> None:
-        super().__init__(tenant)
+        self.account: InstanceQueue[GroupSteps] = InstanceQueue(tenant)
         self.by_network: dict[str, deque[tuple[Step, OnStep]]] = {}
         # Is called at the end of the step that is in a thread.
         self.running: OnStep | None = None
@@ -98,7 +98,7 @@ class Handshakes:
         self._threads = threads
         self._executor: ThreadPoolExecutor | None = None
         self._closed = False
-        self._queue: FairQueue[None] = FairQueue(QUANTUM_S)
+        self._queue: FairQueue[GroupSteps] = FairQueue(QUANTUM_S)
         # Kept while steps wait or run, since debts count in the rounds of the others.
         self._groups: dict[HandshakeGroup, GroupSteps] = {}
         self._tenants: dict[object, TenantAccount] = {}
@@ -127,7 +127,7 @@ class Handshakes:
             steps = self._groups[group] = GroupSteps(self._tenant(group))
         steps.add(network_of(address), step, on_step)
         if steps.running is None:
-            self._queue.enqueue(steps, None)
+            self._queue.enqueue(steps.account, steps)
         self._serve()
 
     def _tenant(self, group: HandshakeGroup) -> TenantAccount:
@@ -138,11 +138,10 @@ class Handshakes:
 
     def _serve(self) -> None:
         while self._running < self._threads and not self._closed:
-            steps = self._queue.next_instance()
-            if steps is None:
+            account = self._queue.next_instance()
+            if account is None:
                 return
-            assert isinstance(steps, GroupSteps)
-            self._queue.pop(steps)
+            steps = self._queue.pop(account)
             step, steps.running = steps.take()
             self._running += 1
             if self._executor is None:
@@ -164,9 +163,9 @@ class Handshakes:
         if on_step is None:
             return  # the broker has stopped meanwhile
         self._running -= 1
-        self._queue.charge(steps, max(used_s, QUANTUM_S))
+        self._queue.charge(steps.account, max(used_s, QUANTUM_S))
         if steps.by_network:
-            self._queue.enqueue(steps, None)
+            self._queue.enqueue(steps.account, steps)
         on_step(error)
         self._serve()
         if not self._running and not len(self._queue):
