@@ -29,8 +29,8 @@ from tenants.errors import Conflict
 
 GUIDELINE: Final = "urn:cen.eu:en16931:2017"
 SCHEMA: Final = "FACTUR-X_EN16931"
-# A line takes 0.4 ms and 3 KB.
-LINES_MAX: Final = 5_000
+# A line takes 0.4 ms, and 23 KB while the document is made.
+LINES_MAX: Final = 1_000
 DIGITS_MAX: Final = 2
 ADDRESS_FIELDS: Final = ("line_one", "line_two", "line_three")
 # Codes of UNTDID 1001, 2475 and 4461, of UN/ECE recommendations 20 and 5305, and of VATEX.
@@ -84,7 +84,7 @@ def as_xml(invoice: Invoice, lines: Sequence[InvoiceLine], names: dict[str, str]
     _fill_party(agreement.seller, invoice.seller)
     _fill_party(agreement.buyer, invoice.buyer)
     if invoice.buyer.get("purchase_order"):
-        agreement.buyer_order.issuer_assigned_id = invoice.buyer["purchase_order"]
+        agreement.buyer_order.issuer_assigned_id = _printable(invoice.buyer["purchase_order"])
     for line in lines:
         document.trade.items.add(_item(invoice, line, names, sign))
     document.trade.delivery.event.occurrence = _last_day(invoice.period_end)
@@ -93,15 +93,15 @@ def as_xml(invoice: Invoice, lines: Sequence[InvoiceLine], names: dict[str, str]
 
 
 def _fill_party(party: TradeParty, values: dict[str, str]) -> None:
-    party.name = values["name"]
-    address = [line for line in values["address"].splitlines() if line.strip()]
+    party.name = _printable(values["name"])
+    address = [_printable(line) for line in values["address"].splitlines() if line.strip()]
     if len(address) > len(ADDRESS_FIELDS):
         last = len(ADDRESS_FIELDS) - 1
         address = [*address[:last], ", ".join(address[last:])]
     for field, line in zip(ADDRESS_FIELDS, address, strict=False):
         setattr(party.address, field, line)
     party.address.country_id = values["country"]
-    tax_id = values["tax_id"].replace(" ", "")
+    tax_id = _printable(values["tax_id"]).replace(" ", "")
     if tax_id:
         registration = TaxRegistration()
         registration.id = ("VA" if VAT_ID.fullmatch(tax_id) else "FC", tax_id)

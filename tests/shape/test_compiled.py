@@ -109,3 +109,51 @@ def test_no_plain_class_inherits_from_a_compiled_one() -> None:
         }
         heirs += [f"{path}: {name}" for name, bases in _classes(tree).items() if bases & imported]
     assert heirs == []
+
+
+COMPILED = frozenset(MODULES)
+# Bases whose subclasses mypyc leaves to the interpreter.
+OPEN_BASES = frozenset(("Protocol", "Exception", "IntEnum", "IntFlag", "Enum", "NamedTuple", "TypedDict"))
+
+
+def base_names(node: ast.ClassDef) -> list[str]:
+    bases = (base.value if isinstance(base, ast.Subscript) else base for base in node.bases)
+    return [base.id for base in bases if isinstance(base, ast.Name)]
+
+
+def closed_classes(module: str) -> set[str]:
+    """Classes of a compiled module from which no class of a plain module can inherit."""
+    tree = ast.parse(source_of(module).read_text(encoding="utf-8"))
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    return {node.name for node in classes if OPEN_BASES.isdisjoint(base_names(node))}
+
+
+def inherits_from_compiled(tree: ast.AST) -> list[str]:
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module in COMPILED
+        for alias in node.names
+        if alias.name in closed_classes(node.module)
+    }
+    return [
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and not imported.isdisjoint(base_names(node))
+    ]
+
+
+def test_no_class_of_a_plain_module_inherits_from_a_compiled_one() -> None:
+    """The interpreter refuses such a class when it makes an object, in compiled brokers alone."""
+    found = {}
+    compiled = {source_of(name) for name in MODULES}
+    for file in (ROOT / "brokers/engine").rglob("*.py"):
+        if file not in compiled and (names := inherits_from_compiled(ast.parse(file.read_text(encoding="utf-8")))):
+            found[file.relative_to(ROOT).as_posix()] = names
+    assert not found, "hold the object instead"
+
+
+def test_a_class_that_inherits_from_a_compiled_one_is_found() -> None:
+    mistake = "from brokers.engine.scheduling.fair_queue import InstanceQueue, QueueFull\n"
+    assert inherits_from_compiled(ast.parse(mistake + "class A(InstanceQueue[None]): ...")) == ["A"]
+    assert inherits_from_compiled(ast.parse(mistake + "class A(QueueFull): ...")) == []

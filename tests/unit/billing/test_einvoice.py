@@ -171,6 +171,16 @@ def test_an_invoice_that_lacks_what_the_standard_wants_is_refused_with_the_reaso
     assert refused.value.code == code
 
 
+def test_characters_that_xml_does_not_have_are_left_out_of_every_text(broken: Broken, tmp_path: Path) -> None:
+    lines = [line(1, "1.00")]
+    odd = {key: f"{value}\ufffe\x0b" for key, value in BUYER.items() if key != "country"} | {"country": "FR"}
+
+    document = einvoice.as_xml(invoice(lines, buyer=odd, note="a\uffff"), lines, {"ins-aaaaaaaa": "b\x00"})
+
+    assert broken(document, tmp_path) == []
+    assert "Acme &amp; Fils" in document.decode()
+
+
 def test_an_invoice_of_too_many_lines_is_refused() -> None:
     einvoice.check(invoice([line(1, "1.00")]), einvoice.LINES_MAX)
     with pytest.raises(Conflict, match="too many lines"):
